@@ -12,6 +12,7 @@ QUESTIONS = {
     "memory": "workbench.cli.what_if_memory:memory",
     "capacity": "workbench.cli.what_if_capacity:what_if_capacity",
     "plan": "workbench.cli.what_if_plan:what_if_plan",
+    "exchange": "workbench.cli.what_if_exchange:what_if_exchange",
     "scale": "workbench.cli.what_if_scale:what_if_scale",
     "batch": "workbench.cli.what_if_batch:what_if_batch",
     "budget": "workbench.cli.what_if_budget:what_if_budget",

@@ -57,6 +57,14 @@ class PlanMeasured(EventHeader):
         default=None, description="Seconds of the first step, in which the model was compiled."
     )
     state_bytes: int | None = Field(default=None, description="Size of a checkpoint of the training.")
+    all_reduce_s: dict[str, float] = Field(
+        default_factory=dict,
+        description="Seconds of an all-reduce over the workers of the plan, by its bytes.",
+    )
+    exchanges: dict[str, dict[str, JsonValue]] = Field(
+        default_factory=dict,
+        description="What each exchange sends of the gradients, and the seconds that it computes for that.",
+    )
 
 
 class RatesTested(EventHeader):

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from workbench.exchanges.capabilities import BUILT_IN, Capabilities
-from workbench.exchanges.exchange import Bucket, Replicas
+from workbench.exchanges.exchange import Bucket, Replicas, Traffic
 from workbench.plan import Plan
 
 
@@ -27,6 +28,11 @@ def finished(flat: Tensor) -> torch.futures.Future[Tensor]:
     return future
 
 
+def num_bytes_of(shapes: Sequence[Sequence[int]]) -> int:
+    """Return the bytes of tensors in single precision."""
+    return 4 * sum(math.prod(shape) for shape in shapes)
+
+
 class AllReduce:
     """The mean of all gradients; the others differ from it in what they send."""
 
@@ -34,6 +40,10 @@ class AllReduce:
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
+
+    def traffic(self, shapes: Sequence[Sequence[int]]) -> Traffic:
+        """Return what a replica sends; see TrafficStating.traffic."""
+        return Traffic(num_bytes_of(shapes), is_overlapped=True)
 
     def setup(self, parameters: Mapping[str, nn.Parameter], replicas: Replicas) -> None:
         """Begin; see Exchange.setup."""

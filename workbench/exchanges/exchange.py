@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -51,6 +52,43 @@ class Bucket(Protocol):
 
     def parameters(self) -> list[Tensor]:
         """Return the parameters, in the order of the buffer."""
+        ...
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """What a replica sends, from which the time of a step on any link follows.
+
+    Attributes:
+        num_bytes: Bytes that it contributes each time that replicas agree.
+        way: reduce: contributions are added up on their way; gather: all replicas get all of them; serve:
+            they go to replicas that serve the parameters, and the values come back.
+        num_rounds: Exchanges that follow one another.
+        period: Steps from one agreement to the next.
+        is_overlapped: Whether it begins while gradients are still computed.
+        num_servers: Replicas that serve.
+    """
+
+    num_bytes: float
+    way: Literal["reduce", "gather", "serve"] = "reduce"
+    num_rounds: int = 1
+    period: int = 1
+    is_overlapped: bool = False
+    num_servers: int = 1
+
+
+@runtime_checkable
+class TrafficStating(Protocol):
+    """An exchange that states what it sends before it is set up; optional."""
+
+    capabilities: ClassVar[Capabilities]
+
+    def traffic(self, shapes: Sequence[Sequence[int]]) -> Traffic:
+        """Return what a replica sends.
+
+        Args:
+            shapes: Those of what is trained, in single precision.
+        """
         ...
 
 

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
-from workbench.exchanges.allreduce import AllReduce, begin_sum
+from workbench.exchanges.allreduce import AllReduce, begin_sum, num_bytes_of
 from workbench.exchanges.capabilities import BUILT_IN
-from workbench.exchanges.exchange import Bucket
+from workbench.exchanges.exchange import Bucket, Traffic
 
 
 class HalfPrecision(AllReduce):
     """The mean of gradients that were rounded to bf16."""
 
     capabilities = BUILT_IN["bf16"]
+
+    def traffic(self, shapes: Sequence[Sequence[int]]) -> Traffic:
+        """Return what a replica sends; see TrafficStating.traffic."""
+        return Traffic(num_bytes_of(shapes) / 2, is_overlapped=True)
 
     def reduce(self, bucket: Bucket) -> torch.futures.Future[Tensor]:
         """Average a bucket in bf16; see GradientExchange.reduce."""

@@ -25,6 +25,8 @@ class Hierarchical(AllReduce):
     """The mean of all gradients by way of a leader on each node."""
 
     capabilities = BUILT_IN["hierarchical"]
+    # How much is sent between nodes depends on where replicas are.
+    traffic: Any = None
 
     def setup(self, parameters: Mapping[str, nn.Parameter], replicas: Replicas) -> None:
         """Find out which replicas share a node; see Exchange.setup."""

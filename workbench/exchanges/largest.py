@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
 
+from workbench.exchanges.allreduce import num_bytes_of
 from workbench.exchanges.capabilities import BUILT_IN
 from workbench.exchanges.error_feedback import ErrorFeedback, begin_gather
+from workbench.exchanges.exchange import Traffic
 
 _SAMPLED = 4096
 _MARGIN = 2.0
@@ -20,6 +22,10 @@ class Largest(ErrorFeedback):
     """The mean of the largest values of each bucket."""
 
     capabilities = BUILT_IN["topk"]
+
+    def traffic(self, shapes: Sequence[Sequence[int]]) -> Traffic:
+        """Return what a replica sends: a value and its place; see TrafficStating.traffic."""
+        return Traffic(2 * num_bytes_of(shapes) / self._plan.exchange_compression, "gather")
 
     def send(self, wanted: Tensor, parts: Mapping[str, int]) -> torch.futures.Future[Tensor]:
         """Send the largest values; see ErrorFeedback.send."""

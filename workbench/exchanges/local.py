@@ -6,15 +6,16 @@ Distributed Low-Communication Training of Language Models".
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
 import torch.distributed
 from torch import Tensor, nn
 
+from workbench.exchanges.allreduce import num_bytes_of
 from workbench.exchanges.capabilities import BUILT_IN, Capabilities
-from workbench.exchanges.exchange import Replicas
+from workbench.exchanges.exchange import Replicas, Traffic
 from workbench.plan import Plan
 
 _MAX_BYTES = 32 << 20
@@ -28,6 +29,10 @@ class LocalSteps:
 
     def __init__(self, plan: Plan) -> None:
         self._period = plan.exchange_period
+
+    def traffic(self, shapes: Sequence[Sequence[int]]) -> Traffic:
+        """Return what a replica sends; see TrafficStating.traffic."""
+        return Traffic(num_bytes_of(shapes), period=self._period)
 
     def setup(self, parameters: Mapping[str, nn.Parameter], replicas: Replicas) -> None:
         """Begin with parameters that are the same on every replica; see Exchange.setup."""

@@ -5,7 +5,8 @@ Source: Vogels et al. 2019, "PowerSGD: Practical Low-Rank Gradient Compression f
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 from workbench.exchanges.allreduce import begin_sum
 from workbench.exchanges.capabilities import BUILT_IN
 from workbench.exchanges.error_feedback import ErrorFeedback, slices
-from workbench.exchanges.exchange import Replicas
+from workbench.exchanges.exchange import Replicas, Traffic
 
 dist: Any = torch.distributed  # some of its names are made in C++, without types
 
@@ -35,13 +36,18 @@ class LowRank(ErrorFeedback):
 
     capabilities = BUILT_IN["powersgd"]
 
+    def traffic(self, shapes: Sequence[Sequence[int]]) -> Traffic:
+        """Return what a replica sends; see TrafficStating.traffic."""
+        sent = [self._sent_of(shape) for shape in shapes]
+        return Traffic(4 * sum(sent), num_rounds=2)
+
     def setup(self, parameters: Mapping[str, nn.Parameter], replicas: Replicas) -> None:
         """Draw the matrices with which the iteration begins; see Exchange.setup."""
         super().setup(parameters, replicas)
         self._bases: dict[str, Tensor] = {}
         generator = torch.Generator().manual_seed(0)  # the same on every replica
         for name, parameter in parameters.items():
-            rank = self._rank_of(parameter)
+            rank = self._rank_of(parameter.shape)
             if rank:
                 columns = parameter.numel() // parameter.shape[0]
                 drawn = torch.randn(columns, rank, generator=generator)
@@ -106,11 +112,16 @@ class LowRank(ErrorFeedback):
 
         return begin_sum(flat.div_(self._num_replicas), self._group).then(multiply)
 
-    def _rank_of(self, parameter: Tensor) -> int:
+    def _sent_of(self, shape: Sequence[int]) -> int:
+        """Return how many values of a gradient are sent."""
+        rank, num_values = self._rank_of(shape), math.prod(shape)
+        return rank * (shape[0] + num_values // shape[0]) if rank else num_values
+
+    def _rank_of(self, shape: Sequence[int]) -> int:
         """Return the rank at which a gradient is sent; 0 where that would be no fewer values."""
-        if parameter.dim() < 2:
+        if len(shape) < 2:
             return 0
-        rows = parameter.shape[0]
-        columns = parameter.numel() // rows
+        rows = shape[0]
+        columns = math.prod(shape) // rows
         rank = min(self._plan.exchange_rank, rows, columns)
         return rank if rank * (rows + columns) < rows * columns else 0

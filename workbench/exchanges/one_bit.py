@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from workbench.exchanges.allreduce import num_bytes_of
 from workbench.exchanges.capabilities import BUILT_IN
 from workbench.exchanges.error_feedback import ErrorFeedback, begin_gather, slices
+from workbench.exchanges.exchange import Traffic
 
 _BITS = 8
 _SCALE_BYTES = 4
@@ -19,6 +21,10 @@ class OneBit(ErrorFeedback):
     """The mean of signs times magnitudes."""
 
     capabilities = BUILT_IN["onebit"]
+
+    def traffic(self, shapes: Sequence[Sequence[int]]) -> Traffic:
+        """Return what a replica sends; see TrafficStating.traffic."""
+        return Traffic(num_bytes_of(shapes) / 32 + _SCALE_BYTES * len(shapes), "gather")
 
     def send(self, wanted: Tensor, parts: Mapping[str, int]) -> torch.futures.Future[Tensor]:
         """Send signs and magnitudes; see ErrorFeedback.send."""

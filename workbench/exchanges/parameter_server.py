@@ -11,14 +11,15 @@ Dean et al. 2012, "Large Scale Distributed Deep Networks".
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
+from workbench.exchanges.allreduce import num_bytes_of
 from workbench.exchanges.capabilities import BUILT_IN, Capabilities
-from workbench.exchanges.exchange import Replicas
+from workbench.exchanges.exchange import Replicas, Traffic
 from workbench.exchanges.local import LocalSteps
 from workbench.exchanges.served_parameters import Own, OwnPart, Remote, Served, Server
 from workbench.plan import Plan
@@ -36,6 +37,10 @@ class ParameterServer(LocalSteps):
         self._own_part: OwnPart | None = None
         self._server: Server | None = None
         self._parts: list[Served] = []
+
+    def traffic(self, shapes: Sequence[Sequence[int]]) -> Traffic:
+        """Return what a replica sends, and gets back; see TrafficStating.traffic."""
+        return Traffic(num_bytes_of(shapes), "serve", num_servers=self._num_servers)
 
     def setup(self, parameters: Mapping[str, nn.Parameter], replicas: Replicas) -> None:
         """Serve the parameters on the first replicas, equal parts of them on each; see Exchange.setup."""

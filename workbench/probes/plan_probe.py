@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from pydantic import JsonValue
 
 from workbench.events import Event, PlanMeasured
 from workbench.models.calls import num_samples
@@ -29,11 +30,12 @@ from workbench.performance.memory import StepMemory, fit_law
 from workbench.performance.profiler import StepProfiler, StepTimes
 from workbench.plan import SIZES, PartialPlan
 from workbench.planning.settings import TrialSettings
+from workbench.probes.link_sweep import describe_exchanges, sweep_all_reduces
 from workbench.probes.measurements import PlanProbe
 from workbench.probes.peak_memory import PeakMemory, num_bytes
 from workbench.probes.timed_steps import TimedSteps
 from workbench.resources import EnergyCounter, energy_between_j, inventory
-from workbench.strategies.strategy import Probeable, Worker
+from workbench.strategies.strategy import Probeable, Strategy, Worker
 from workbench.training.assembly import (
     Parts,
     assemble,
@@ -111,6 +113,8 @@ class _Probe:
         self._workers_per_node = list(Counter(worker.group.gather(socket.gethostname())).values())
         self._sample_flops: float | None = None
         self._has_counted = False
+        self._all_reduce_s: dict[int, float] | None = None
+        self._exchanges: dict[str, dict[str, JsonValue]] = {}
 
     def run(self) -> Outcome:
         """Measure every plan, or until a stop is requested."""
@@ -191,6 +195,8 @@ class _Probe:
         peak_bytes = self._most(peak)
         if peak_bytes > self._limit_bytes:
             return self._too_large(peak_bytes)
+        if self._all_reduce_s is None and self._worker.num_workers > 1:
+            self._measure_link(strategy)
         return _Measured(
             times=found[0],
             peak_bytes=peak_bytes,
@@ -198,6 +204,14 @@ class _Probe:
             compile_s=steps.compile_s if parts.settings.plan.compile != "none" else None,
             state_bytes=num_bytes(strategy.state()) if strategy.capabilities.holds_whole_model else None,
         )
+
+    def _measure_link(self, strategy: Strategy) -> None:
+        """Measure what the links carry, and what exchanges would send of such a model, once for all plans."""
+        if not strategy.capabilities.takes_exchange:
+            return
+        trained = [each for each in strategy.state()["model"].values() if each.is_floating_point()]
+        self._all_reduce_s = sweep_all_reduces(self._worker)
+        self._exchanges = describe_exchanges(self._worker, [tuple(each.shape) for each in trained])
 
     def _warm_up(self, steps: TimedSteps) -> None:
         global _is_warm
@@ -284,6 +298,8 @@ class _Probe:
                 "power_w": found.power_w,
                 "compile_s": found.compile_s,
                 "state_bytes": found.state_bytes,
+                "all_reduce_s": {str(size): took for size, took in (self._all_reduce_s or {}).items()},
+                "exchanges": self._exchanges,
             }
         )
 

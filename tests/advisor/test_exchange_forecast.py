@@ -1,0 +1,121 @@
+"""Steps of every exchange follow from one sweep of the links; compared with steps that were measured."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.advisor.test_plans import make_experiment
+from tests.builders.recorded_runs import append
+from tests.services.shell import Shell
+from workbench.advisor.exchange_forecast import ExchangeForecast, forecast_exchanges
+from workbench.errors import ExperimentError
+from workbench.events import PlanMeasured, RunStateChanged
+from workbench.exchanges import EXCHANGES
+from workbench.exchanges.capabilities import with_options
+from workbench.exchanges.exchange import TrafficStating
+from workbench.performance.exchange_time import Link
+from workbench.plan import PartialPlan
+from workbench.probes.link_sweep import SIZES_BYTES
+from workbench.store import Store
+
+RESULTS = Path(__file__).parents[1] / "benchmarks" / "results" / "exchanges.json"
+MEASURED_S: dict[str, dict[str, float]] = json.loads(RESULTS.read_text())["seconds_per_step"]
+SHAPES = [(1024, 256), (1024,), (1024, 1024), (1024,), (1024, 1024), (1024,), (768, 1024), (768,)]
+"""Those of the model of that benchmark."""
+PERIOD = 8
+COMPUTES_S = MEASURED_S["no limit"]["local"]
+"""Replicas that agree every eighth step on a link without a limit hardly do anything but compute."""
+NAMES = [name for name in EXCHANGES.names() if name != "hierarchical"]
+
+
+def exchanges() -> dict[str, dict[str, Any]]:
+    """What each sends, and what it computes: what a step took longer on a link without a limit."""
+    found: dict[str, dict[str, Any]] = {}
+    for name in NAMES:
+        options = {"exchange_period": PERIOD} if name in ("local", "diloco") else {}
+        named = PartialPlan.of(workers=2, micro_batch=1, accumulation=1, exchange=name, **options)
+        plan = with_options(named).complete()
+        assert plan is not None
+        exchange = EXCHANGES.load(name)(plan)
+        assert isinstance(exchange, TrafficStating)
+        traffic = exchange.traffic(SHAPES)
+        longer_s = max(0.0, MEASURED_S["no limit"][name] - COMPUTES_S) * traffic.period
+        found[name] = {
+            **vars(traffic), "is_exact": exchange.capabilities.is_exact,
+            "compute_s": 0.0 if traffic.is_overlapped else longer_s,
+        }  # fmt: skip
+    return found
+
+
+def measured(link: str, *, is_swept: bool = True, **plan: Any) -> PlanMeasured:
+    bytes_per_s = {"1 Gbit/s": 1e9 / 8, "200 Mbit/s": 200e6 / 8}[link]
+    true = Link(2e-4, 1.0 / bytes_per_s)
+    step_s = MEASURED_S[link][plan.get("exchange", "allreduce")]
+    stored = {
+        "workers": 2,
+        "micro_batch": 64,
+        "accumulation": 1,
+        "precision": "fp32",
+        "strategy": "ddp",
+        **plan,
+    }
+    return PlanMeasured(
+        setting="s", plan=stored, workers_per_node=[1, 1], step_time_s=step_s, num_train_samples=1000,
+        parts_s={"communication": step_s - COMPUTES_S},
+        all_reduce_s={str(size): true.seconds("reduce", size, 2) for size in SIZES_BYTES} if is_swept else {},
+        exchanges=exchanges() if is_swept else {},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("link", ["1 Gbit/s", "200 Mbit/s"])
+def test_steps_are_predicted_as_they_were_measured_on_limited_links(link: str) -> None:
+    found = {each.exchange: each for each in forecast_exchanges([measured(link)])}
+    assert set(found) == set(NAMES)
+    for name, each in found.items():
+        took_s = MEASURED_S[link][name]
+        assert each.step_time_s.value == pytest.approx(took_s, rel=0.2), name
+        step = each.step_time_s
+        assert each.is_measured == (name == "allreduce")
+        assert each.is_measured or step.low < step.value < step.high
+    fastest = min(found.values(), key=lambda each: each.step_time_s.value).exchange
+    best_s = min(MEASURED_S[link][name] for name in NAMES)
+    assert MEASURED_S[link][fastest] <= 1.1 * best_s
+    for slower in ("allreduce", "server"):
+        for faster in ("powersgd", "onebit", "topk", "local"):
+            assert found[faster].step_time_s.value < found[slower].step_time_s.value
+
+
+def test_what_was_timed_replaces_its_prediction_and_the_fastest_comes_first() -> None:
+    events = [measured("200 Mbit/s"), measured("200 Mbit/s", is_swept=False, exchange="bf16")]
+    found = forecast_exchanges(events)
+    assert [each.step_time_s.value for each in found] == sorted(each.step_time_s.value for each in found)
+    by_name: dict[str, ExchangeForecast] = {each.exchange: each for each in found}
+    assert {name for name, each in by_name.items() if each.is_measured} == {"allreduce", "bf16"}
+    assert by_name["bf16"].step_time_s.value == MEASURED_S["200 Mbit/s"]["bf16"]
+    assert by_name["powersgd"].plan.exchange_rank == 4
+    assert {name for name, each in by_name.items() if each.is_exact} == {"allreduce"}
+
+
+def test_without_a_sweep_it_is_stated_what_to_run() -> None:
+    with pytest.raises(ExperimentError, match=r"no links between workers were measured.*workbench advise"):
+        forecast_exchanges([measured("1 Gbit/s", is_swept=False)])
+    with pytest.raises(ExperimentError, match="no step of ddp was timed on 2 workers"):
+        forecast_exchanges([measured("1 Gbit/s", strategy="fsdp")])
+
+
+def test_a_run_shows_the_exchanges(tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORKBENCH_STORE", str(tmp_path / "store.sqlite"))
+    shell = Shell(tmp_path, capsys)
+    with Store.open(None) as store:
+        run_id = store.create_run(make_experiment())
+        append(store, run_id, [measured("200 Mbit/s"), RunStateChanged(state="complete")])
+    answer = shell.json("what-if", "exchange", run_id)["exchanges"]
+    assert {each["exchange"] for each in answer} == set(NAMES)
+    assert answer[0]["step_time_s"] < 0.1 < 0.5 < answer[-1]["step_time_s"]
+    code, out, err = shell("what-if", "exchange", run_id)
+    assert code == 0, err
+    assert [word for word in ("powersgd", "approximate", "predicted", "measured") if word not in out] == []

@@ -1,0 +1,100 @@
+"""Seconds that replicas take to agree, from one sweep of all-reduces over the same links.
+
+A link has a latency a and a bandwidth B. Of R replicas each contributes S bytes:
+
+    reduce    2 (R-1) (n a + S / (R B))                          n rounds, a ring
+    gather    (R-1) (n a + S / B)
+    serve     2 (a + max((R-1)/s, 1) S / B)                      s servers, pushed, then pulled
+
+Both are fitted to the sweep; how far it lies from the law makes the interval. What is sent is known to the
+exchanges, how long a step computes to others.
+
+Sources: Thakur, Rabenseifner and Gropp 2005, "Optimization of Collective Communication Operations in MPICH",
+for rings and latencies; Zou et al. 2017, arXiv:1709.06622, lemma 3.2, for servers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+_NORMAL_90 = 1.645
+_MIN_DEVIATION = 0.05
+"""Of the logarithm of a time, however well the sweep fits: links are shared, and steps vary."""
+
+Way = Literal["reduce", "gather", "serve"]
+
+
+@dataclass(frozen=True)
+class Link:
+    """What connects some replicas.
+
+    Attributes:
+        latency_s: Seconds of an exchange of nothing between two of them.
+        s_per_byte: Seconds per byte, the inverse of the bandwidth.
+        deviation: Of the logarithm of a time from the law.
+    """
+
+    latency_s: float
+    s_per_byte: float
+    deviation: float = _MIN_DEVIATION
+
+    @classmethod
+    def fit(cls, all_reduce_s: Mapping[int, float], num_replicas: int) -> Link:
+        """Fit a link to a sweep, by the least squares of relative errors.
+
+        Args:
+            all_reduce_s: Seconds, > 0, by bytes; two sizes or more.
+            num_replicas: How many took part, at least 2.
+
+        Raises:
+            ValueError: If there are fewer than two sizes.
+        """
+        if len(all_reduce_s) < 2:
+            raise ValueError("a link is fitted to all-reduces of two sizes or more")
+        sizes, times = np.array(list(all_reduce_s), float), np.array(list(all_reduce_s.values()))
+        hops = 2.0 * (num_replicas - 1)
+        factors = np.column_stack([np.full_like(sizes, hops), hops * sizes / num_replicas]) / times[:, None]
+        # Two factors, neither of which may be negative: where one would be, it is 0.
+        (latency_s, s_per_byte), *_ = np.linalg.lstsq(factors, np.ones_like(times), rcond=None)
+        if latency_s < 0.0 or s_per_byte < 0.0:
+            alone = [float(column.sum() / (column @ column)) for column in factors.T]
+            errors = [
+                float(np.square(1.0 - column * each).sum())
+                for column, each in zip(factors.T, alone, strict=True)
+            ]
+            is_latency = errors[0] < errors[1]
+            latency_s, s_per_byte = (alone[0], 0.0) if is_latency else (0.0, alone[1])
+        logs = np.log(np.maximum(factors @ np.array([latency_s, s_per_byte]), 1e-9))
+        deviation = max(_MIN_DEVIATION, float(np.sqrt(np.mean(np.square(logs)))))
+        return cls(float(latency_s), float(s_per_byte), deviation)
+
+    def seconds(
+        self, way: Way, num_bytes: float, num_replicas: int, *, num_rounds: int = 1, num_servers: int = 1
+    ) -> float:
+        """Return the seconds of one agreement.
+
+        Args:
+            way: How contributions are exchanged.
+            num_bytes: What each replica contributes.
+            num_replicas: How many there are, at least 2.
+            num_rounds: Exchanges that follow one another.
+            num_servers: Replicas that serve.
+        """
+        others = num_replicas - 1
+        if way == "gather":
+            return others * (num_rounds * self.latency_s + num_bytes * self.s_per_byte)
+        if way == "serve":
+            # A server exchanges its part with all others, a replica that serves none all parts.
+            most = max(others / num_servers, float(num_replicas > num_servers))
+            return 2.0 * (self.latency_s + most * num_bytes * self.s_per_byte)
+        return 2.0 * others * (num_rounds * self.latency_s + num_bytes * self.s_per_byte / num_replicas)
+
+    @property
+    def width(self) -> float:
+        """The factor by which nine of ten times are at most longer or shorter than the law."""
+        return math.exp(_NORMAL_90 * self.deviation)

@@ -1,0 +1,134 @@
+"""What the links between replicas carry, and what exchanges compute: measured once beside a plan.
+
+All-reduces of a few sizes show latency and bandwidth. Each exchange handles gradients of the model's shapes
+on one worker alone, so that no link takes part. What follows for steps is left to others.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from time import perf_counter
+from typing import Any
+
+import torch
+import torch.distributed
+from pydantic import JsonValue
+from torch import Tensor, nn
+
+from workbench.exchanges import EXCHANGES
+from workbench.exchanges.capabilities import with_options
+from workbench.exchanges.exchange import GradientExchange, TrafficStating
+from workbench.plan import PartialPlan
+from workbench.strategies.strategy import Worker
+
+SIZES_BYTES = (4 << 10, 64 << 10, 512 << 10, 4 << 20)
+_NUM_TIMED = 3
+_MAX_VALUES = 4_000_000
+"""Of larger models a part is handled, and counted up: that takes as long for each value."""
+
+
+def sweep_all_reduces(worker: Worker) -> dict[int, float]:
+    """Return the shortest seconds of an all-reduce by its bytes; every worker must call it."""
+    found: dict[int, float] = {}
+    for num_bytes in SIZES_BYTES:
+        values = torch.zeros(num_bytes // 4, device=worker.device)
+        for number in range(_NUM_TIMED + 1):
+            worker.group.total(values[:1])  # all begin together
+            _wait_for(worker)
+            began_s = perf_counter()
+            worker.group.total(values)
+            _wait_for(worker)
+            took_s = perf_counter() - began_s
+            if number:  # the first opens connections
+                found[num_bytes] = min(took_s, found.get(num_bytes, math.inf))
+    return found
+
+
+def describe_exchanges(worker: Worker, shapes: Sequence[tuple[int, ...]]) -> dict[str, dict[str, JsonValue]]:
+    """Return what exchanges send of gradients, and compute for that; every worker must call it.
+
+    Args:
+        worker: Which worker this is.
+        shapes: Those of what is trained.
+    """
+    alone = [worker.group.part([rank]) for rank in range(worker.num_workers)]
+    handled, num_handled = [], 0
+    for shape in shapes:
+        if num_handled < _MAX_VALUES:
+            handled.append(shape)
+            num_handled += math.prod(shape)
+    whole = sum(math.prod(shape) for shape in shapes) / max(1, num_handled)
+    found: dict[str, dict[str, JsonValue]] = {}
+    for name in EXCHANGES.names():
+        plan = with_options(
+            PartialPlan.of(workers=2, micro_batch=1, accumulation=1, exchange=name)
+        ).complete()
+        assert plan is not None
+        exchange = EXCHANGES.load(name)(plan)
+        if not isinstance(exchange, TrafficStating):
+            continue
+        compute_s = 0.0
+        if isinstance(exchange, GradientExchange):
+            compute_s = whole * _seconds_alone(exchange, worker, handled, alone[worker.rank])
+        traffic = dataclasses.asdict(exchange.traffic(shapes))
+        found[name] = {**traffic, "compute_s": compute_s, "is_exact": exchange.capabilities.is_exact}
+    return found
+
+
+@dataclasses.dataclass
+class _Alone:
+    """One replica that agrees with nobody."""
+
+    handle: Any
+    rank: int = 0
+    num_workers: int = 1
+    address: str = "localhost"
+
+    def torch_group(self) -> Any:
+        return self.handle
+
+    def part(self, ranks: Sequence[int]) -> Any:
+        return self.handle
+
+    def gather(self, content: Any) -> list[Any]:
+        return [content]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Bucket:
+    values: Tensor
+    of: list[Tensor]
+
+    def buffer(self) -> Tensor:
+        return self.values
+
+    def parameters(self) -> list[Tensor]:
+        return self.of
+
+
+def _seconds_alone(
+    exchange: GradientExchange, worker: Worker, shapes: Sequence[tuple[int, ...]], handle: Any
+) -> float:
+    """Return how long an exchange takes with gradients where nothing is sent."""
+    parameters = [nn.Parameter(torch.zeros(shape, device=worker.device)) for shape in shapes]
+    exchange.setup({str(number): each for number, each in enumerate(parameters)}, _Alone(handle))
+    generator = torch.Generator().manual_seed(0)
+    size = sum(each.numel() for each in parameters)
+    gradients = torch.randn(size, generator=generator).to(worker.device)
+    shortest_s = math.inf
+    for number in range(_NUM_TIMED):
+        bucket = _Bucket(gradients.clone(), [*parameters])
+        _wait_for(worker)
+        began_s = perf_counter()
+        exchange.reduce(bucket).wait()
+        _wait_for(worker)
+        if number:
+            shortest_s = min(shortest_s, perf_counter() - began_s)
+    return shortest_s
+
+
+def _wait_for(worker: Worker) -> None:
+    if worker.device.type == "cuda":
+        torch.cuda.synchronize(worker.device)
