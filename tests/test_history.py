@@ -70,6 +70,21 @@ def test_a_broken_constraint_makes_a_trial_ineligible_and_so_does_a_missing_valu
     assert [item.number for item in History.of(limited, events).ranked()] == [2]
 
 
+def test_a_few_of_many_trials_are_ranked_as_among_all_without_a_look_at_the_others(monkeypatch: Any) -> None:
+    events: list[Event] = []
+    for number in range(60):
+        place = {"configuration": number // 2, "repeat": number % 2}
+        events += trial(number, {"accuracy": number * 7 % 13 / 13}, **place)
+    history = History.of(experiment(repeats=2), events)
+    some = [history.trials[number] for number in (3, 8, 9, 40)]
+    expected = [each for each in history.ranked() if each in some]
+    seen: list[int] = []
+    is_feasible = history.is_feasible
+    monkeypatch.setattr(history, "is_feasible", lambda each: seen.append(each.number) or is_feasible(each))
+    assert history.ranked(some) == expected
+    assert seen == [3, 8, 9, 40]
+
+
 def test_repeats_are_ranked_by_the_mean_of_their_configuration() -> None:
     events = [
         *trial(0, {"accuracy": 0.99}, configuration=0, repeat=0),

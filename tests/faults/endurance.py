@@ -1,8 +1,9 @@
 """Thousands of trials, and dozens of browsers that come and go: memory and descriptors.
 
 `python -m tests.faults endurance`: one sweep of 10,000 quick trials, while the memory and the open files of
-its driver are read; then 50 pages that follow a run are opened and closed again and again, and those of the
-server are read. A driver remembers each trial, so its memory may grow by a little for each; nothing else may.
+its driver are read, and the processor time that a trial costs it; then 50 pages that follow a run are opened
+and closed again and again, and those of the server are read. A driver remembers each trial, so its memory may
+grow by a little for each; nothing else may.
 """
 
 from __future__ import annotations
@@ -12,17 +13,19 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import psutil
 
 from tests.faults.house import House, finish
 from workbench.experiment import Experiment
 
-MAX_BYTES_PER_TRIAL = 40_000
+MAX_BYTES_PER_TRIAL = 16_000
 MAX_GROWTH = 1.1
+MAX_SLOWDOWN = 1.5
+"""How many times the processor time of a trial of the second quarter one of the last quarter may cost."""
 MAX_NEW_FILES = 8
 LOOKS = 40
 _ENDED = ("complete", "failed", "stopped", "lost")
@@ -44,24 +47,55 @@ def try_trials(house: House, num_trials: int) -> list[str]:
     if code != 0:
         return [f"sweep --detach: {code}: {said.strip()[-500:]}"]
     run_id = house.store.run("last").run_id
-    found: list[tuple[int, int, int]] = []
-    while house.store.run(run_id).state not in _ENDED:
-        ended = len(house.store.events(run_id, types=("trial_ended",)))
+    found: list[_Look] = []
+    ended = last_seq = 0
+    while True:
+        state = house.store.run(run_id).state
+        for stored in house.store.events(run_id, after=last_seq):
+            last_seq = stored.seq
+            ended += stored.event.type == "trial_ended"
+        if state in _ENDED:
+            break
         if ended >= len(found) * num_trials / LOOKS and (drivers := house.find("driver")):
-            found.append((ended, *_taken(drivers[0])))
-            print(f"    {ended} trials: {_describe(*found[-1][1:])}", flush=True)
+            found.append(_Look(ended, sum(drivers[0].cpu_times()[:2]), *_taken(drivers[0])))
+            print(f"    {found[-1]}", flush=True)
         time.sleep(1.0)
-    ended = len(house.store.events(run_id, types=("trial_ended",)))
-    row = house.store.run(run_id)
-    wrong = [] if (row.state, ended) == ("complete", num_trials) else [f"{row.state} after {ended} trials"]
-    warm = found[len(found) // 4 :]
-    if len(warm) < 2:
-        return [*wrong, "the driver was seen too rarely"]
-    (from_trial, from_bytes, from_files), (to_trial, to_bytes, to_files) = warm[0], warm[-1]
-    per_trial = (to_bytes - from_bytes) / (to_trial - from_trial)
-    print(f"    {per_trial:.0f} bytes for each trial, {to_files - from_files:+d} files", flush=True)
-    wrong += [f"{per_trial:.0f} bytes for each trial"] if per_trial > MAX_BYTES_PER_TRIAL else []
-    return wrong + _new_files(from_files, to_files)
+    wrong = [] if (state, ended) == ("complete", num_trials) else [f"{state} after {ended} trials"]
+    return wrong + _judge(found[len(found) // 4 :])
+
+
+class _Look(NamedTuple):
+    """What a driver has taken after some trials."""
+
+    trial: int
+    cpu_s: float
+    num_bytes: int
+    num_files: int
+
+    def __str__(self) -> str:
+        return f"{self.trial} trials: {self.cpu_s:.0f} s of CPU, {_describe(self.num_bytes, self.num_files)}"
+
+
+def _judge(warm: Sequence[_Look]) -> list[str]:
+    """Compare what a driver has taken, since it has everything loaded."""
+    if len(warm) < 4:
+        return ["the driver was seen too rarely"]
+    first, last = warm[0], warm[-1]
+    per_trial = (last.num_bytes - first.num_bytes) / (last.trial - first.trial)
+    early_s, late_s = (
+        (later.cpu_s - earlier.cpu_s) / (later.trial - earlier.trial)
+        for earlier, later in ((first, warm[len(warm) // 3]), (warm[len(warm) * 2 // 3], last))
+    )
+    print(
+        f"    {per_trial:.0f} bytes for each trial, {last.num_files - first.num_files:+d} files", flush=True
+    )
+    print(
+        f"    {1e3 * early_s:.1f} ms of CPU for an early trial, {1e3 * late_s:.1f} for a late one", flush=True
+    )
+    wrong = [f"{per_trial:.0f} bytes for each trial"] if per_trial > MAX_BYTES_PER_TRIAL else []
+    if late_s > MAX_SLOWDOWN * early_s:
+        wrong.append(f"a late trial costs {late_s / early_s:.1f} times as much")
+    return wrong + _new_files(first.num_files, last.num_files)
 
 
 def open_browsers(folder: Path, num_pages: int, rounds: int) -> list[str]:

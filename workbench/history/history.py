@@ -85,7 +85,7 @@ class History:
         self.ended_unix_s: float | None = None
         self.energy_wh: float | None = None
         """What the trials have used, in watt-hours, as far as a limit on energy had it recorded."""
-        self._configurations: set[int] = set()
+        self._trainings: dict[int, list[Trial]] = {}  # by configuration
         self.active_before_s = 0.0
         self.waited_s = 0.0
         """How long users waited for the first driver, as far as that counts as time of the run."""
@@ -126,8 +126,7 @@ class History:
             case ReplayPlanned():
                 self._plan_replay(event)
             case TrialProposed():
-                self._configurations.add(event.configuration)
-                self.trials[event.trial] = Trial(
+                self.trials[event.trial] = trial = Trial(
                     number=event.trial,
                     params=dict(event.params),
                     configuration=event.configuration,
@@ -137,6 +136,7 @@ class History:
                     proposed_unix_s=event.time_unix_s,
                     choosing_s=event.choosing_s,
                 )
+                self._trainings.setdefault(event.configuration, []).append(trial)
             case CheckpointsDeleted():
                 trial = self.trials[event.trial]
                 trial.checkpoints_deleted = event.reason
@@ -253,7 +253,7 @@ class History:
 
     def num_configurations(self) -> int:
         """Return how many configurations have been proposed."""
-        return len(self._configurations)
+        return len(self._trainings)
 
     def max_trials(self) -> int | None:
         """Return how many trials the limits allow, repeats included; None if they do not limit trials."""
@@ -270,29 +270,42 @@ class History:
         ranked = self.ranked()
         return ranked[0] if ranked else None
 
-    def ranked(self) -> list[Trial]:
+    def ranked(self, among: Iterable[Trial] | None = None) -> list[Trial]:
         """Return the complete, feasible trials with finite objectives, best first.
 
         Configurations are ordered by the mean of the first objective over their complete repeats, those with
         all repeats first: a few may be the easy ones. Those that were trained again after the search come
         before the others, whose place may be luck. Within one they go by the distance to that mean.
+
+        Args:
+            among: Only of these trials, which takes as long as they are many, not as the run is.
         """
         objective = self.experiment.objectives[0]
         sign = -1.0 if objective.goal == "maximize" else 1.0
-        means, complete = self._means(objective.metric), self.in_state("complete")
-        num_complete = Counter(trial.configuration for trial in complete)
+        feasible = self._feasible(self.trials.values() if among is None else among)
+        one_of_each = {trial.configuration: trial for trial in feasible}
+        standings = {number: self._standing(trial, objective.metric) for number, trial in one_of_each.items()}
 
         def key(trial: Trial) -> tuple[int, float, int, float, int]:
-            number, mean = trial.configuration, means[trial.configuration]
-            times = num_complete[number]
-            doubt = (times <= self.experiment.repeats) + (times < self.experiment.repeats)
-            return doubt, sign * mean, number, abs(trial.values[objective.metric] - mean), trial.number
+            doubt, mean = standings[trial.configuration]
+            distance = abs(trial.values[objective.metric] - mean)
+            return doubt, sign * mean, trial.configuration, distance, trial.number
 
-        return sorted((trial for trial in complete if self.is_feasible(trial)), key=key)
+        return sorted(feasible, key=key)
+
+    def _feasible(self, trials: Iterable[Trial]) -> list[Trial]:
+        return [trial for trial in trials if trial.state == "complete" and self.is_feasible(trial)]
+
+    def _standing(self, trial: Trial, metric: str) -> tuple[int, float]:
+        """Return how doubtful the mean of a trial's configuration is, and that mean."""
+        values = [each.values.get(metric, math.nan) for each in self.repeats_of(trial)]
+        known, times = [value for value in values if math.isfinite(value)], len(values)
+        doubt = (times <= self.experiment.repeats) + (times < self.experiment.repeats)
+        return doubt, math.fsum(known) / len(known)
 
     def repeats_of(self, trial: Trial) -> list[Trial]:
         """Return the complete trials of a trial's configuration, by number."""
-        return [each for each in self.in_state("complete") if each.configuration == trial.configuration]
+        return [each for each in self._trainings[trial.configuration] if each.state == "complete"]
 
     def mean_values(self, trial: Trial) -> dict[str, float]:
         """Return the means of a complete trial's values over the complete repeats of its configuration."""
@@ -351,16 +364,9 @@ class History:
         """Return whether there is a target and one complete, feasible trial meets every target."""
         targets = [item for item in self.objectives if item.target is not None]
         return bool(targets) and any(
-            all(_meets(item, trial.values) for item in targets) for trial in self.ranked()
+            all(_meets(item, trial.values) for item in targets)
+            for trial in self._feasible(self.trials.values())
         )
-
-    def _means(self, metric: str) -> dict[int, float]:
-        gathered: dict[int, list[float]] = {}
-        for trial in self.in_state("complete"):
-            value = trial.values.get(metric, math.nan)
-            if math.isfinite(value):
-                gathered.setdefault(trial.configuration, []).append(value)
-        return {configuration: math.fsum(values) / len(values) for configuration, values in gathered.items()}
 
     def to_json(self) -> dict[str, Any]:
         """Return state, best and trials as plain values for programs to read."""

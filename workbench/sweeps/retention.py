@@ -109,8 +109,7 @@ class Retention:
     def _order(self, held: list[Trial]) -> tuple[list[Trial], int]:
         """Return trials, the most valuable first, and how many of them no other trial beats."""
         history = self._ledger.history
-        numbers = {trial.number for trial in held}
-        ranked = [trial for trial in history.ranked() if trial.number in numbers]
+        ranked = history.ranked(held)
         front = history.front(among=ranked) if len(history.objectives) > 1 else ranked[:1]
         first = {trial.number for trial in front}
         behind = [trial for trial in ranked if trial.number not in first]

@@ -131,7 +131,9 @@ class NoProgress(TrialProgressCallback):
         """Print nothing."""
 
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        """Print nothing."""
+        """Print nothing, and forget the results, which the driver has received."""
+        results = trial.run_metadata
+        results.last_result, results.metric_analysis, results.metric_n_steps = {}, {}, {}
 
 
 def _last_error(trial: Any) -> str:
