@@ -90,6 +90,7 @@ class TrialRecord:
         """
         if len(metrics) == 1:
             return [value]
+        assert self.value is not None  # nothing judges a report of a trial that has ended
         worth = self.value.result()
         return [worth.get(metric, math.nan) for metric in metrics]
 

@@ -249,8 +249,7 @@ class Study:
 
         Args:
             trial: Number of the trial.
-            rung: Resource spent, in epochs or steps; `TrialReported.rung`. A rung that was reported
-                before, by an earlier attempt, is not judged again.
+            rung: Resource spent, in epochs or steps, `TrialReported.rung`; each is judged only once.
             values: Metrics by name.
 
         Returns:
