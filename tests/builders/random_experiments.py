@@ -26,6 +26,8 @@ names = st.text(max_size=8).map(
 _SECONDS = st.sampled_from(["90s", 0.5, 1e9])
 _METRICS = st.sampled_from(["val_loss", "val_accuracy", 'a metric: of "mine"'])
 _NUMBERS = st.sampled_from([-1.5, 0.0, 3.0, 1e-9])
+# Those of populations check their options with the rest of the experiment.
+_FREE_SAMPLERS = [name for name in SAMPLERS.names() if not SAMPLERS.load(name).is_population]
 _JSON = st.sampled_from([{}, {"n": 3}, {"a": [1, None, "x"], "b": {"c": False}}])
 
 SETTINGS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
@@ -101,7 +103,7 @@ SETTINGS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
         "trainings": st.integers(2, 9),
         "certainty": st.sampled_from([0.8, 0.99]),
     },
-    "sampler": {"name": st.sampled_from(SAMPLERS.names()), "options": _JSON},
+    "sampler": {"name": st.sampled_from(_FREE_SAMPLERS), "options": _JSON},
     "resources": {
         "concurrency": st.sampled_from(["auto", 3]),
         "autoscaling": st.booleans(),

@@ -79,6 +79,37 @@ def go_on(config, report, folder):
             return
 
 
+def descend(config, report, folder):
+    """Walk towards 0 in steps of a rate, of which the best becomes smaller; what it walked is kept."""
+    saved = folder / "walked.json"
+    walked = json.loads(saved.read_text()) if saved.exists() else []
+    for step in range(len(walked) + 1, config.get("steps", 1000) + 1):
+        time.sleep(config.get("pause_s", 0.0))
+        distance = walked[-1] if walked else 4.0
+        walked.append(abs(distance - config["rate"] * min(1.0, distance)) + 0.001 * config["rate"])
+        saved.write_text(json.dumps(walked))
+        if report(step=step, loss=walked[-1]):
+            return
+
+
+def descend_together(config, report, folder, worker):
+    """Walk as `descend` does, on several workers that agree on every step."""
+    import torch
+
+    saved = folder / "walked"
+    distance, first = 4.0, 1
+    if saved.exists():
+        first, distance = json.loads(saved.read_text())
+        first += 1
+    for step in range(first, 1000):
+        share = torch.tensor(config["rate"] * min(1.0, distance) / worker.num_workers)
+        distance = abs(distance - float(worker.group.total(share)))
+        if worker.rank == 0:
+            saved.write_text(json.dumps([step, distance]))
+        if report(step=step, loss=distance):
+            return
+
+
 def kill_myself(config, report):
     report(step=1, loss=config["x"])
     os.kill(os.getpid(), signal.SIGKILL)

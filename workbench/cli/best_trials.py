@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 from workbench.cli.output import make_table
 from workbench.formatting import format_number, format_params, format_value
 from workbench.history.certainty import certainty_of
+from workbench.history.lineage import lineage
 from workbench.runs.descriptions import format_numbers
 
 if TYPE_CHECKING:
-    from workbench.history import History
+    from workbench.history import History, Trial
 
 
 def print_best(console: Any, history: History) -> None:
@@ -42,5 +43,26 @@ def print_best(console: Any, history: History) -> None:
     if plan := best.plan.describe(in_full=True):
         facts.add_row("plan", plan)
     console.print(facts)
+    parts = lineage(history.trials, best)
+    if len(parts) > 1:
+        _print_parts(console, parts)
     if (certainty := certainty_of(history)) is not None:
         console.print(Text(f"  {certainty.describe()}"))
+
+
+def _print_parts(console: Any, parts: list[Trial]) -> None:
+    """Print with which parameters each part of a training was trained: those that changed in it."""
+    from rich.text import Text
+
+    console.print()
+    console.print(Text("How it was trained", style="bold"))
+    names = [
+        name for name in parts[-1].params
+        if any(part.params.get(name) != parts[-1].params[name] for part in parts)
+    ]  # fmt: skip
+    table = make_table("until", "trial", "member", *names)
+    for part in parts:
+        assert part.segment is not None
+        values = [format_value(part.params[name]) if name in part.params else "" for name in names]
+        table.add_row(str(part.segment.end), str(part.number), str(part.segment.member), *values)
+    console.print(table)

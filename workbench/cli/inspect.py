@@ -47,6 +47,7 @@ from workbench.formatting import (
     format_number,
     format_params,
 )
+from workbench.history.lineage import describe_source
 from workbench.runs.descriptions import (
     describe_cost,
     describe_place,
@@ -229,7 +230,8 @@ def trials_table(history: History, trials: list[Trial]) -> Table:
     from rich.text import Text
 
     metrics = [item.metric for item in history.objectives]
-    table = make_table("trial", "state", *metrics, "step", "params")
+    has_parts = any(trial.segment is not None for trial in trials)
+    table = make_table("trial", "state", *metrics, "step", *["continues"] * has_parts, "params")
     for trial in trials:
         reason = trial.reason
         if trial.state == "complete" and not history.is_feasible(trial):
@@ -241,6 +243,7 @@ def trials_table(history: History, trials: list[Trial]) -> Table:
             Text(state, style=colour_of(trial.state)),
             *(format_number(values[metric]) if metric in values else "" for metric in metrics),
             str(trial.last_step),
+            *[describe_source(trial)] * has_parts,
             Text(format_params(trial.params)),
         )
     return table

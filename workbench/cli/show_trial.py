@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from workbench.cli.output import colour_of, echo, make_console, make_table, print_json
 from workbench.errors import RunError
 from workbench.formatting import format_number, format_value
+from workbench.history.lineage import describe_segment
 from workbench.runs.descriptions import (
     attachment_file,
     describe_place,
@@ -71,6 +72,8 @@ def _print_trial(run: Run, trial: Trial) -> None:
         facts.add_row(name, Text(format_number(value), style="bold"))
     for name, param in trial.params.items():
         facts.add_row(name, Text(format_value(param)))
+    if part := describe_segment(run.history.trials, trial):
+        facts.add_row("part", Text(part))
     if plan := trial.plan.describe(in_full=True):
         facts.add_row("plan", plan)
     facts.add_row("step", str(trial.last_step))

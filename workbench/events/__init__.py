@@ -18,7 +18,13 @@ from workbench.events.advice import AdviceGiven, AdviceRequested, CandidateTried
 from workbench.events.alerts import AlertCleared, AlertDelivered, AlertRaised, AlertsArmed, LogMatched
 from workbench.events.clock import steady_unix_s
 from workbench.events.model_chosen import ModelChosen
-from workbench.events.proposals import PriorTrialAdded, ReplayPlanned, TrialEnqueued, TrialProposed
+from workbench.events.proposals import (
+    PriorTrialAdded,
+    ReplayPlanned,
+    Segment,
+    TrialEnqueued,
+    TrialProposed,
+)
 from workbench.events.runs import (
     CommandHandled,
     DriverStarted,
@@ -70,6 +76,7 @@ __all__ = [
     "ResizeMeasured",
     "RunState",
     "RunStateChanged",
+    "Segment",
     "SettingsChanged",
     "Sink",
     "TrialEnded",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, JsonValue
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from workbench.events.header import EventHeader, TrialEventHeader
 
@@ -28,6 +28,22 @@ class PriorTrialAdded(EventHeader):
     reports: list[tuple[int, float]] = Field(default_factory=list, description="(step, value) pairs.")
 
 
+class Segment(BaseModel):
+    """Which part of a training a trial of a population is."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    member: int = Field(description="The member of the population, from 0.")
+    begin: int = Field(default=0, description="The epoch, or the step of a function, at which it begins.")
+    end: int = Field(description="The epoch, or the step of a function, at which it ends.")
+    continues: int | None = Field(
+        default=None, description="The trial from whose checkpoint it continues; None for the first part."
+    )
+    replaced: int | None = Field(
+        default=None, description="The trial of the same member that was too weak to be continued."
+    )
+
+
 class TrialProposed(TrialEventHeader):
     """The study proposed a configuration; the trial is waiting from here on."""
 
@@ -40,6 +56,7 @@ class TrialProposed(TrialEventHeader):
     choosing_s: float | None = Field(
         default=None, ge=0, description="How long workers waited for the choice; None in older runs."
     )
+    segment: Segment | None = Field(default=None, description="In a population: which part it trains.")
 
 
 class ReplayPlanned(EventHeader):

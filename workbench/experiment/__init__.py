@@ -39,6 +39,7 @@ from workbench.experiment.metric_source import MetricSource
 from workbench.experiment.naming import check_name
 from workbench.experiment.own_advice import OwnAdvice
 from workbench.experiment.plan_settings import PlanSettings
+from workbench.experiment.populations import check_population, num_parts
 from workbench.experiment.pruners import pruners_for_several_objectives
 from workbench.experiment.refusals import refusal_of_all
 from workbench.experiment.samplers import samplers_for_several_objectives
@@ -180,6 +181,7 @@ class Experiment(BaseModel):
         is_endless = self.max_configurations() is None and not _enumerates_grid(self.sampler)
         self.confirm.check(repeats=self.repeats, num_objectives=len(self.objectives), is_endless=is_endless)
         check_federated(self)
+        check_population(self)
         return self
 
     @model_serializer(mode="wrap")
@@ -255,7 +257,8 @@ class Experiment(BaseModel):
     def max_configurations(self) -> int | None:
         """Return how many configurations a run may propose, or None where only other limits end it.
 
-        An experiment that names no limit at all gets `DEFAULT_TRIALS`: no run is endless by accident.
+        An experiment that names no limit at all gets `DEFAULT_TRIALS`, or one for each part of the trainings
+        of its population: no run is endless by accident.
         """
         budget = self.budget
         if budget.trials is not None:
@@ -263,7 +266,7 @@ class Experiment(BaseModel):
         others = (budget.time, budget.gpu_time, budget.energy, budget.money, budget.plateau)
         if any(limit is not None for limit in others) or _enumerates_grid(self.sampler):
             return None
-        return DEFAULT_TRIALS
+        return num_parts(self) or DEFAULT_TRIALS
 
     def max_trainings(self) -> int | None:
         """Return how many trainings a run may have, repeats included, or None as `max_configurations`."""

@@ -26,6 +26,9 @@ SAMPLERS = Registry(
         "cmaes": "workbench.experiment.samplers:CMAES",
         "nsga2": "workbench.experiment.samplers:NSGA2",
         "nsga3": "workbench.experiment.samplers:NSGA3",
+        "pbt": "workbench.experiment.populations:PBT",
+        "pb2": "workbench.experiment.populations:PB2",
+        "schedule": "workbench.experiment.populations:Schedule",
     },
     group="workbench.samplers",
 )
@@ -62,6 +65,8 @@ class SamplerOptions(BaseModel):
     learns_from_complete_only: ClassVar[bool] = False
     needs_every_limit: ClassVar[bool] = False
     """Whether each trial must report the same limits."""
+    is_population: ClassVar[bool] = False
+    """Whether trials continue from checkpoints of others: `workbench.experiment.populations`."""
     reads_priors: ClassVar[bool] = False
     """Whether it begins where a parameter's `prior` expects good values, if there is one objective."""
 

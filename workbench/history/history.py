@@ -135,6 +135,7 @@ class History:
                     source=event.source,
                     proposed_unix_s=event.time_unix_s,
                     choosing_s=event.choosing_s,
+                    segment=event.segment,
                 )
                 self._trainings.setdefault(event.configuration, []).append(trial)
             case CheckpointsDeleted():

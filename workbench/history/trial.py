@@ -16,6 +16,7 @@ from workbench.events import (
     CheckpointSaved,
     Reason,
     ResizeMeasured,
+    Segment,
     TrialEnded,
     TrialPlanned,
     TrialReported,
@@ -79,6 +80,7 @@ class Trial:
     source: str
     proposed_unix_s: float
     choosing_s: float | None = None
+    segment: Segment | None = None  # which part of a training it is, in a population
     state: TrialState = "waiting"
     reason: Reason | None = None
     message: str | None = None
@@ -165,6 +167,7 @@ class Trial:
             "failed_at": self.failed_at,
             "traceback": self.traceback,
             "params": self.params,
+            "segment": self.segment and self.segment.model_dump(),
             "plan": self.plan.to_json(),
             "values": self.values,
             "last_step": self.last_step,

@@ -105,6 +105,8 @@ def run_detail(tail: RunTail) -> RunDetail:
         figures = (*figures, *ADVICE_FIGURES)
     elif len({trial.plan.workers for trial in history.trials.values()} - {None}) > 1:
         figures = (*figures, "scaling")
+    if any(trial.segment is not None for trial in history.trials.values()):
+        figures = ("schedule", *figures)
     figures = (*model_figures(history), *figures)
     began_s = history.started_unix_s or row.created_unix_s
     until_s = history.ended_unix_s or (row.changed_unix_s if ended else now_s)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from workbench.history.lineage import describe_segment
 from workbench.live_feed.attached import attached_files
 from workbench.live_feed.available_actions import offers_of_trial
 from workbench.live_feed.outcome import EndedAttempt
@@ -21,11 +22,13 @@ def trial_detail(tail: RunTail, number: int) -> TrialDetail | None:
     trial = tail.data.history.trials.get(number)
     if trial is None:
         return None
+    part = describe_segment(tail.data.history.trials, trial)
+    source = trial.source if part is None else f"{trial.source}: {part}"
     hosts = trial.hosts or ["this machine"] * len(trial.worker_pids)
     return TrialDetail(
         number=number, state=trial.state, reason=trial.reason, message=trial.message,
         traceback=trial.traceback, params=trial.params, plan=trial.plan.describe(in_full=True),
-        values=plain(trial.values or trial.last_values), source=trial.source, seed=trial.seed,
+        values=plain(trial.values or trial.last_values), source=source, seed=trial.seed,
         step=trial.last_step, epoch=trial.last_epoch, duration_s=duration_s(trial),
         samples_per_s=trial.samples_per_s, parts_s=dict(trial.parts_s), attempts=trial.attempts,
         setbacks=tuple(

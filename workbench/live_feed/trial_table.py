@@ -11,6 +11,7 @@ from typing import Any
 from workbench.errors import ArgumentError
 from workbench.formatting import format_value
 from workbench.history import History, Trial
+from workbench.history.lineage import describe_source
 from workbench.live_feed.protocol import TableColumn, TableQuery, TrialRow, TrialTable
 from workbench.live_feed.run_tail import RunTail
 from workbench.live_feed.trial_filter import matches, read_filter
@@ -21,6 +22,8 @@ _PROGRESS: dict[str, tuple[str, Callable[[Trial], Any]]] = {
     "duration_s": ("seconds", lambda trial: duration_s(trial)),
     "samples_per_s": ("samples/s", lambda trial: trial.samples_per_s),
     "attempts": ("attempts", lambda trial: trial.attempts),
+    "member": ("member", lambda trial: trial.segment and trial.segment.member),
+    "continues": ("continues", lambda trial: describe_source(trial) or None),
 }
 _MAX_CELL = 120
 RANK = "rank"

@@ -17,6 +17,7 @@ from plotly.offline import get_plotlyjs
 from workbench.formatting import format_number
 from workbench.plots.figures_advice import ADVICE_FIGURES
 from workbench.plots.figures_model import MODEL_FIGURES
+from workbench.plots.figures_population import draw_schedule
 from workbench.plots.figures_search import (
     draw_best_by_trial,
     draw_contour,
@@ -36,6 +37,7 @@ from workbench.plots.prepare import (
     prepare_convergence,
     prepare_throughput,
 )
+from workbench.plots.prepare_population import prepare_schedule
 from workbench.plots.prepare_search import (
     prepare_best_by_trial,
     prepare_distribution,
@@ -124,6 +126,11 @@ def rank(run: RunData) -> go.Figure:
     return draw_rank(prepare_pairs(run, with_grid=False), hover_of(run))
 
 
+def schedule(run: RunData) -> go.Figure:
+    """Draw the parameters of a population over its epochs, those of the best member on top."""
+    return draw_schedule(prepare_schedule(run), hover_of(run))
+
+
 FIGURES: dict[str, Callable[..., go.Figure]] = {
     "convergence": convergence,
     "throughput": throughput,
@@ -136,6 +143,7 @@ FIGURES: dict[str, Callable[..., go.Figure]] = {
     "contour": contour,
     "rank": rank,
     "edf": edf,
+    "schedule": schedule,
     **MODEL_FIGURES,
     **{name: advised.draw for name, advised in ADVICE_FIGURES.items()},
 }

@@ -182,6 +182,11 @@ class _Figures:
                 ),
                 self._figure("convergence", "The same over wall time.", name="by-time", axis="time"),
             ]
+        if any(trial.segment is not None for trial in run.history.trials.values()):
+            parts += [
+                "<h2>Who continued from whom</h2>",
+                self._figure("schedule", "Parts of trainings; steps lead from the trial that one continues."),
+            ]
         if run.advice.noise_scales() and not run.advice.exists:
             parts.append(self._figure("noise", text(prepare_noise(run).subtitle)))
         if run.history.ranked():

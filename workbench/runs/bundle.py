@@ -28,7 +28,7 @@ import platform
 import shlex
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,6 +43,7 @@ from workbench.experiment.trial_value import TrialValue, describe_value
 from workbench.formatting import format_number
 from workbench.history import History, Trial
 from workbench.history.compression import is_compression
+from workbench.history.lineage import lineage
 from workbench.remote.code_dependencies import relative_data
 from workbench.remote.job_package import MODULES_FOLDER
 from workbench.runs.bundle_files import Contents, copy_code, copy_files
@@ -57,8 +58,7 @@ CODE_FOLDER = "code"
 """The folder of a bundle that holds the code of its run."""
 FILES_FOLDER = "files"
 """The folder of a bundle that holds what a train function left in the folder of its trial."""
-_RETRAIN = "workbench sweep experiment.yaml --trials 1"
-_RETRAIN_IN_CODE = "workbench sweep ../experiment.yaml --trials 1"
+_RETRAIN = "workbench sweep {path}experiment.yaml --trials {num_trials}"
 
 
 def write_bundle(
@@ -145,12 +145,13 @@ def fetched_checkpoint(run: RunView, shown: str) -> Iterator[Path]:
         yield path
 
 
-def narrow(experiment: Experiment, trial: Trial) -> Experiment:
+def narrow(experiment: Experiment, trial: Trial, parts: Sequence[Trial] = ()) -> Experiment:
     """Narrow an experiment to one trial: training it once reproduces the trial.
 
     Args:
         experiment: The experiment of the trial.
         trial: The trial.
+        parts: In a population, the trials that lead to it, the trial included; others have none.
 
     Returns:
         The experiment with every parameter fixed, the plan written out, and without early stopping and
@@ -166,7 +167,12 @@ def narrow(experiment: Experiment, trial: Trial) -> Experiment:
         for objective in document["objectives"]
     ]
     document["search"] = {name: _as_fixed(value) for name, value in trial.params.items()}
-    document["budget"] = {"trials": 1}
+    document["budget"] = {"trials": max(1, len(parts))}
+    if trial.segment is not None and parts:
+        document["search"] = _with_values_of(document["search"], parts)
+        document["sampler"] = {"name": "schedule", "options": {"parts": [
+            {"until": part.segment.end, "params": part.params} for part in parts if part.segment is not None
+        ]}}  # fmt: skip
     if trial.repeat:
         document["repeats"] = trial.repeat + 1
     trains_model = experiment.trains_model
@@ -179,6 +185,24 @@ def narrow(experiment: Experiment, trial: Trial) -> Experiment:
             batch //= trial.plan.workers or 1
         document["training"] = {**training, "global_batch": batch}
     return Experiment(**document).with_payloads(experiment.payloads())
+
+
+def _with_values_of(search: dict[str, JsonValue], parts: Sequence[Trial]) -> dict[str, JsonValue]:
+    """Return a space in which each parameter has the values that it had in some part of a training."""
+    found = dict(search)
+    for name in dict.fromkeys(name for part in parts for name in part.params):
+        values = [part.params.get(name) for part in parts]
+        if any(value != values[0] for value in values):
+            found[name] = {"choices": _distinct(value for value in values if value is not None)}
+    return found
+
+
+def _distinct(values: Iterable[JsonValue]) -> list[JsonValue]:
+    found: list[JsonValue] = []
+    for value in values:
+        if value not in found:
+            found.append(value)
+    return found
 
 
 def _as_fixed(value: JsonValue) -> JsonValue:
@@ -232,7 +256,8 @@ def _write_files(run: RunView, trial: Trial, folder: Path, *, weights: bool) -> 
     from workbench.sweeps.origin_file import read_origin
 
     origin = read_origin(run.store.artifacts_of(run.run_id))
-    experiment = narrow(run.experiment, trial)
+    parts = lineage(run.history.trials, trial)
+    experiment = narrow(run.experiment, trial, parts)
     contents = Contents()
     if origin.archived is None:
         experiment = copy_code(experiment, origin, folder / CODE_FOLDER, contents)
@@ -257,14 +282,18 @@ def _write_files(run: RunView, trial: Trial, folder: Path, *, weights: bool) -> 
     (folder / "configuration.json").write_text(text + "\n", encoding="utf-8")
     (folder / "environment.txt").write_text(_environment(), encoding="utf-8")
     script = folder / "retrain.sh"
-    script.write_text(_script(has_code, contents.lacks), encoding="utf-8")
+    retrain = _RETRAIN.format(path="../" if has_code else "", num_trials=len(parts))
+    script.write_text(_script(has_code, contents.lacks, retrain), encoding="utf-8")
     script.chmod(0o755)
     (folder / "README.md").write_text(
-        _readme(run, trial, experiment, contents, has_code=has_code), encoding="utf-8"
+        _readme(
+            run, trial, experiment, contents, "sh retrain.sh" if has_code else retrain, has_code=has_code
+        ),
+        encoding="utf-8",
     )
 
 
-def _script(has_code: bool, lacks: list[str]) -> str:
+def _script(has_code: bool, lacks: list[str], retrain: str) -> str:
     """Return a script that trains again, wherever the folder is, and names what the folder lacks."""
     path = f'export PYTHONPATH="$PWD/{MODULES_FOLDER}${{PYTHONPATH:+:$PYTHONPATH}}"'
     return "\n".join(
@@ -274,7 +303,7 @@ def _script(has_code: bool, lacks: list[str]) -> str:
             *(f"echo {shlex.quote(f'note: not in this folder: {name}')} >&2" for name in lacks),
             f'cd "$(dirname "$0")/{CODE_FOLDER if has_code else "."}"',
             *([path] if has_code else []),
-            f'exec {_RETRAIN_IN_CODE if has_code else _RETRAIN} "$@"',
+            f'exec {retrain} "$@"',
             "",
         ]
     )
@@ -295,9 +324,8 @@ def _environment() -> str:
 
 
 def _readme(
-    run: RunView, trial: Trial, experiment: Experiment, contents: Contents, *, has_code: bool
+    run: RunView, trial: Trial, experiment: Experiment, contents: Contents, retrain: str, *, has_code: bool
 ) -> str:  # fmt: skip
-    retrain = "sh retrain.sh" if has_code else _RETRAIN
     values = "\n".join(f"- {name}: {format_number(value)}" for name, value in trial.values.items())
     parameters = "\n".join(f"- {name}: {json.dumps(value)}" for name, value in trial.params.items())
     parts = [

@@ -24,7 +24,8 @@ def to_table(history: History, energy: RunEnergy) -> pd.DataFrame:
         energy: What its trials have used.
 
     Returns:
-        Columns number, state, reason; feasible, where there are constraints; one for each parameter that any
+        Columns number, state, reason; feasible, where there are constraints; member and continues (the trial
+        whose training it continues), in a population; one for each parameter that any
         trial has, missing where it does not exist; one for each result; then step, epoch, reports, attempts,
         duration_s, samples_per_s, energy_wh (missing where unmetered), message.
     """
@@ -41,11 +42,16 @@ def to_table(history: History, energy: RunEnergy) -> pd.DataFrame:
         _row(trial, param_columns, value_columns) | {"energy_wh": energy.of_trial(trial.number)}
         for trial in trials
     ]
-    judged = []
+    judged: list[str] = []
     if history.experiment.constraints:
         judged = ["feasible"]
         for row, trial in zip(rows, trials, strict=True):
             row["feasible"] = history.is_feasible(trial) if trial.state == "complete" else None
+    if any(trial.segment is not None for trial in trials):
+        judged += ["member", "continues"]
+        for row, trial in zip(rows, trials, strict=True):
+            segment = trial.segment
+            row["member"], row["continues"] = segment and segment.member, segment and segment.continues
     columns = [*_COURSE[:3], *judged, *param_columns.values(), *value_columns.values(), *_COURSE[3:]]
     return pd.DataFrame(rows, columns=pd.Index(columns))
 

@@ -28,7 +28,7 @@ from workbench.study.parameters import Parameters
 from workbench.study.partial_results import Reading, is_cut, observe, of_objective
 
 # Threads cost small matrices more than they save; the libraries are looked up once.
-_ON_ONE_THREAD = partial(ThreadpoolController().limit, limits=1, user_api="blas")
+ON_ONE_THREAD = partial(ThreadpoolController().limit, limits=1, user_api="blas")
 # How many standard deviations above the mean a configuration is valued. Chosen by `bench-search`.
 _OPTIMISM = 2.0
 # The weight of what a person believes, before it is divided by the square of the number of results.
@@ -86,7 +86,7 @@ class ProcessSampler(DesignSampler):
             other for other in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
             if other.number != trial.number
         ]  # fmt: skip
-        with _ON_ONE_THREAD():
+        with ON_ONE_THREAD():
             return self.encoding.params(*self._choose(running))
 
     def _choose(self, running: Sequence[FrozenTrial]) -> tuple[np.ndarray, np.ndarray]:

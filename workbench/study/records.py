@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from workbench.errors import ExperimentError
-from workbench.events import PriorTrialAdded, Reason, TrialEnded, TrialProposed, TrialReported
+from workbench.events import PriorTrialAdded, Reason, Segment, TrialEnded, TrialProposed, TrialReported
 from workbench.experiment import Constraint, Experiment
 from workbench.experiment.trial_value import TrialValue
 from workbench.space import Params
@@ -24,6 +24,7 @@ class Proposal:
     repeat: int
     seed: int
     source: Literal["sampler", "enqueued"]
+    segment: Segment | None = None
 
     def event(self) -> TrialProposed:
         """Return the proposal as an event, dated now."""
@@ -34,6 +35,7 @@ class Proposal:
             repeat=self.repeat,
             seed=self.seed,
             source=self.source,
+            segment=self.segment,
         )
 
 

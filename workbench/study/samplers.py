@@ -128,7 +128,8 @@ def _check_priors(experiment: Experiment) -> None:
     for name, domain in experiment.search.root.items():
         if not isinstance(domain, Fixed) and domain.prior is not None:
             raise ExperimentError(
-                "only the sampler auto reads it, and only with one objective", field=f"search.{name}.prior",
+                "only the samplers auto, pbt and pb2 read it, and only with one objective",
+                field=f"search.{name}.prior",
                 next_step="Remove it, or begin with a configuration that you add to the run: "
                 "workbench enqueue.",
             )  # fmt: skip
@@ -242,7 +243,7 @@ def make_auto(options: dict[str, Any], request: SamplerRequest) -> BaseSampler:
         case "tpe":
             return make_tpe(options, request)
         case "design":
-            return DesignSampler(request.parameters, stable_seed("design", request.experiment_seed))
+            return make_design(options, request)
         case "process":
             from workbench.study.proposals import ProcessSampler  # imports SciPy's optimizers
 
@@ -264,6 +265,11 @@ def _suited(request: SamplerRequest) -> Literal["random", "tpe", "design", "proc
     if num_valued < MIN_PROCESS_RESULTS or num_known < 2 + math.ceil(num_parameters / 2):
         return "design"
     return "process"
+
+
+def make_design(options: dict[str, Any], request: SamplerRequest) -> BaseSampler:
+    """Make the sampler that covers the space evenly: the first members of a population."""
+    return DesignSampler(request.parameters, stable_seed("design", request.experiment_seed))
 
 
 def make_random(options: dict[str, Any], request: SamplerRequest) -> BaseSampler:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections import deque
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 from pydantic import JsonValue
@@ -14,6 +14,7 @@ from workbench.events import (
     Event,
     PriorTrialAdded,
     ReplayPlanned,
+    Segment,
     SettingsChanged,
     TrialEnded,
     TrialEnqueued,
@@ -24,13 +25,15 @@ from workbench.experiment import Experiment
 from workbench.experiment.search_changes import SEARCH
 from workbench.experiment.trial_value import TrialValue
 from workbench.space import Params
-from workbench.study import confirmation, export, samplers
+from workbench.study import confirmation, samplers
 from workbench.study.grid import Grid, key_of
-from workbench.study.learner import Learner
-from workbench.study.records import ConfigurationRecord, Outcome, Proposal, TrialRecord, num_epochs
+from workbench.study.population import Population
+from workbench.study.recording import Recording
+from workbench.study.records import ConfigurationRecord, Proposal, TrialRecord, num_epochs
+from workbench.study.results import Results
 
 
-class Study:
+class Study(Results):
     """Proposes configurations, decides which trainings stop early, and learns from their results."""
 
     def __init__(self, experiment: Experiment) -> None:
@@ -42,17 +45,14 @@ class Study:
         Raises:
             ExperimentError: If the sampler cannot handle the experiment.
         """
-        self._metrics = [objective.metric for objective in experiment.objectives]
+        super().__init__(experiment)
         self._repeats_test = experiment.repeats > 1 and experiment.early_stop.kind.compares_repeats
-        self._trials: dict[int, TrialRecord] = {}
-        self._configurations: list[ConfigurationRecord] = []
         self._waiting_repeats: deque[tuple[int, int]] = deque()
         self._enqueued: deque[Params] = deque()
-        self._replayed: deque[TrialProposed] | None = None
-        self._num_recorded: Counter[int] = Counter()
-        self._learner = Learner(experiment)
+        self._recording: Recording | None = None
         self._tried: set[str] = set()
         self._grid = Grid(experiment) if experiment.sampler.kind.enumerates_grid else None
+        self._population = Population(experiment) if experiment.sampler.kind.is_population else None
 
     @classmethod
     def rebuild(cls, experiment: Experiment, events: Iterable[Event]) -> Study:
@@ -91,11 +91,6 @@ class Study:
                 pass
 
     @property
-    def experiment(self) -> Experiment:
-        """What is tuned, in the space that is in force."""
-        return self._learner.experiment
-
-    @property
     def num_enqueued(self) -> int:
         """How many enqueued configurations have not been proposed yet."""
         return len(self._enqueued)
@@ -103,23 +98,23 @@ class Study:
     @property
     def has_waiting_repeats(self) -> bool:
         """Whether `ask` has further trainings of configurations that were begun."""
-        if self._replayed is not None:
-            return bool(self._replayed) and self._replayed[0].repeat > 0
-        return bool(self._waiting_repeats)
+        return bool(self._waiting_repeats) if self._recording is None else self._recording.repeats
 
     @property
     def has_confirmations(self) -> bool:
         """Whether `ask` trains one of the best configurations again now, if it proposes no new one."""
         return (
-            self._replayed is None
+            self._recording is None
             and confirmation.next_training(self.experiment, self._configurations) is not None
         )
 
     @property
     def exhausted(self) -> bool:
         """Whether `ask` will never propose anything again."""
-        if self._replayed is not None:
-            return not self._replayed
+        if self._recording is not None:
+            return self._recording.is_over
+        if self._population is not None:
+            return self._population.exhausted
         if self._grid is None or self._enqueued or self._waiting_repeats:
             return False
         if self.experiment.repeats > 1 and any(record.outcome is None for record in self._configurations):
@@ -139,8 +134,8 @@ class Study:
         Returns:
             The proposal, or None if there is nothing to propose at the moment.
         """
-        if self._replayed is not None:
-            return self._ask_replayed(repeats_only)
+        if self._recording is not None:
+            return self._ask_replayed(self._recording, repeats_only)
         if self._waiting_repeats:
             number, repeat = self._waiting_repeats.popleft()
             configuration = self._configurations[number]
@@ -148,10 +143,17 @@ class Study:
             return self._propose(configuration, repeat, configuration.trials[0].proposal.source)
         if repeats_only:
             return self._confirm()
+        part = None if self._population is None else self._population.next()
+        if self._population is not None and (part is None or part.params is not None):
+            return None if part is None else self._propose(
+                self._configure(part.params, "sampler"), 0, "sampler", segment=part.segment
+            )  # fmt: skip
+        segment = part and part.segment
         if self._enqueued:
-            return self._propose(self._configure(self._enqueued.popleft(), "enqueued"), 0, "enqueued")
+            configuration = self._configure(self._enqueued.popleft(), "enqueued")
+            return self._propose(configuration, 0, "enqueued", segment=segment)
         if self._grid is None:
-            return self._propose(self._configure(None, "sampler"), 0, "sampler")
+            return self._propose(self._configure(None, "sampler"), 0, "sampler", segment=segment)
         if (point := self._grid.point(self._tried)) is None:
             return self._confirm()
         return self._propose(self._configure(point, "sampler"), 0, "sampler")
@@ -165,7 +167,7 @@ class Study:
     def _configure(self, chosen: Params | None, source: str) -> ConfigurationRecord:
         """Start a configuration: the given one, or one that the sampler chooses."""
         number = len(self._configurations)
-        sampled = source == "sampler" and self._replayed is None
+        sampled = source == "sampler" and self._recording is None
         params = self._learner.begin(number, chosen, sampled=sampled)
         record = ConfigurationRecord(number, params)
         self._configurations.append(record)
@@ -179,6 +181,7 @@ class Study:
         repeat: int,
         source: Literal["sampler", "enqueued"],
         seed: int | None = None,
+        segment: Segment | None = None,
     ) -> Proposal:
         if seed is None:
             seed = samplers.training_seed(self.experiment.seed, repeat)
@@ -189,7 +192,10 @@ class Study:
             repeat=repeat,
             seed=seed,
             source=source,
+            segment=segment,
         )
+        if self._population is not None and segment is not None:
+            self._population.begin(proposal.trial, proposal.params, segment)
         record = TrialRecord(
             proposal, TrialValue(self.experiment), num_epochs(self.experiment, proposal.params)
         )
@@ -208,21 +214,19 @@ class Study:
         """
         if self._trials:
             raise RunError("the study has proposed something already", next_step="Replay into a new run.")
-        self._replayed = deque(proposals)
-        self._num_recorded = Counter(proposal.configuration for proposal in self._replayed)
+        self._recording = Recording(proposals)
 
-    def _ask_replayed(self, repeats_only: bool) -> Proposal | None:
-        assert self._replayed is not None
-        if not self._replayed or (repeats_only and self._replayed[0].repeat == 0):
+    def _ask_replayed(self, recording: Recording, repeats_only: bool) -> Proposal | None:
+        running = [number for number, record in self._trials.items() if record.ended is None]
+        if (recorded := recording.next(running, repeats_only=repeats_only)) is None:
             return None
-        recorded = self._replayed.popleft()
         if recorded.configuration < len(self._configurations):
             configuration = self._configurations[recorded.configuration]
         else:
             configuration = self._configure(dict(recorded.params), recorded.source)
-            configuration.num_waiting = self._num_recorded[configuration.number]
+            configuration.num_waiting = recording.num_trainings[configuration.number]
         configuration.num_waiting -= 1
-        return self._propose(configuration, recorded.repeat, recorded.source, recorded.seed)
+        return self._propose(configuration, recorded.repeat, recorded.source, recorded.seed, recorded.segment)
 
     def _replay(self, event: TrialProposed) -> None:
         if event.trial != len(self._trials):
@@ -230,8 +234,8 @@ class Study:
                 f"the event proposes trial {event.trial} where {len(self._trials)} is next",
                 next_step="The stored events are incomplete: restore the store from a backup.",
             )
-        if self._replayed is not None:
-            self._ask_replayed(repeats_only=False)
+        if self._recording is not None:
+            self._ask_replayed(self._recording, repeats_only=False)
         elif event.configuration < len(self._configurations):
             configuration = self._configurations[event.configuration]
             if configuration.outcome is None:
@@ -241,7 +245,8 @@ class Study:
         else:
             if event.source == "enqueued" and event.params in self._enqueued:
                 self._enqueued.remove(event.params)
-            self._propose(self._configure(event.params, event.source), event.repeat, event.source)
+            configuration = self._configure(event.params, event.source)
+            self._propose(configuration, event.repeat, event.source, segment=event.segment)
         self._trials[event.trial].proposed_unix_s = event.time_unix_s
 
     def report(self, trial: int, rung: int, values: Mapping[str, float]) -> bool:
@@ -291,31 +296,26 @@ class Study:
         result = record.outcome(self._metrics)
         assert result is not None
         if result.state == "complete":
-            if repeat == 0 and self._replayed is None:
+            if repeat == 0 and self._recording is None:
                 for later in range(1, self.experiment.repeats):
                     self._waiting_repeats.append((configuration.number, later))
                 configuration.num_waiting = self.experiment.repeats - 1
             value = result.values[self._metrics[0]]
             judged = self._repeats_test and self._learner.judge(configuration.number, repeat, [value])
-            if judged and self._replayed is None:
+            if judged and self._recording is None:
                 self._forgo_repeats(configuration)
         combined = configuration.combine(self._metrics)
         if combined is not None:
             configuration.outcome = combined
             self._learner.finish(configuration, combined)
+        if self._population is not None:
+            value = result.values[self._metrics[0]] if result.state == "complete" else None
+            self._population.finish(trial, value)
 
     def _forgo_repeats(self, configuration: ConfigurationRecord) -> None:
         configuration.prune = True
         configuration.num_waiting = 0
         self._waiting_repeats = deque(one for one in self._waiting_repeats if one[0] != configuration.number)
-
-    def _outcomes(self) -> Iterator[tuple[ConfigurationRecord, Outcome]]:
-        yield from ((each, each.outcome) for each in self._configurations if each.outcome is not None)
-
-    def _record(self, trial: int) -> TrialRecord:
-        if (record := self._trials.get(trial)) is None:
-            raise RunError(f"the study has not proposed a trial {trial}")
-        return record
 
     def enqueue(self, params: Mapping[str, JsonValue]) -> None:
         """Enqueue a configuration to be tried next, after those enqueued before.
@@ -326,9 +326,16 @@ class Study:
         Raises:
             ExperimentError: If it is not a configuration of the space, or the study is a replay.
         """
-        if self._replayed is not None:
-            raise ExperimentError("a replay tries only what was recorded", next_step="Start another run.")
+        self._refuse_where_fixed()
+        if self._population is not None and len(self._enqueued) >= self._population.num_unborn:
+            raise ExperimentError(
+                "every member of the population has begun", next_step="Start another run with it."
+            )
         self._enqueued.append(self._checked(params))
+
+    def _refuse_where_fixed(self) -> None:
+        if self._recording is not None:
+            raise ExperimentError("a replay tries only what was recorded", next_step="Start another run.")
 
     def _checked(self, params: Mapping[str, JsonValue]) -> Params:
         try:
@@ -338,8 +345,11 @@ class Study:
 
     def change_search(self, changes: Any) -> int:
         """Search another space from now on, as `Learner.change_search`; a replay refuses it."""
-        if self._replayed is not None:
-            raise ExperimentError("a replay tries only what was recorded", next_step="Start another run.")
+        self._refuse_where_fixed()
+        if self._population is not None:
+            raise ExperimentError(
+                "the members of a population keep their space", next_step="Start another run."
+            )
         return self._learner.change_search(changes, self._outcomes(), self._enqueued)
 
     def add_prior(self, event: PriorTrialAdded) -> None:
@@ -355,46 +365,7 @@ class Study:
         """
         self._learner.add_prior(self._checked(event.params), event)
 
-    def result(self, trial: int) -> dict[str, float]:
-        """Return the values of a trial.
-
-        Args:
-            trial: Number of the trial.
-
-        Returns:
-            Its values so far, according to the objectives' `value`.
-        """
-        return self._record(trial).result()
-
-    def best_trials(self) -> list[int]:
-        """Return the best feasible trial, or with several objectives the Pareto front.
-
-        Returns:
-            Numbers of trials: of each configuration the repeat with the best value, or with several
-            objectives its first complete repeat. Empty while nothing feasible is complete.
-        """
-        found = [(record, record.confirmed or outcome) for record, outcome in self._outcomes()]
-        return export.best_trials(self.experiment, found)
-
-    def importance(self) -> dict[str, tuple[float, float, float]]:
-        """Return the importance of each searched parameter with its uncertainty, the most important first.
-
-        Returns:
-            Shares by PED-ANOVA over complete trials, each with its 90 % interval; 0 for a parameter that
-            chance could explain. Empty with too few trials or several objectives.
-        """
-        return self._learner.importance(self._outcomes())
-
-    def export(self, url: str, name: str) -> None:
-        """Copy all trials into an Optuna storage, for optuna-dashboard and other tools.
-
-        Args:
-            url: URL of a database as SQLAlchemy writes it, or the path of a journal file.
-            name: Name of the new Optuna study.
-
-        Raises:
-            ExperimentError: If the storage has a study of that name.
-            StoreError: If the storage cannot be opened or written.
-        """
-        parameters, trials = self._learner.all_parameters(), list(self._trials.values())
-        export.copy_to_storage(self.experiment, parameters, trials, url, name)
+    def needed(self) -> set[int]:
+        """Return the trials from whose checkpoints others may still continue."""
+        population = set() if self._population is None else self._population.needed()
+        return population | (set() if self._recording is None else self._recording.needed())

@@ -105,7 +105,7 @@ def extended(history: History, more: Mapping[str, float], now_unix_s: float) -> 
     if history.replay_of is not None:
         raise ExperimentError(f"it replays {history.replay_of} and has no other configuration to try")
     if history.reason == "exhausted":
-        raise ExperimentError("every configuration of its grid has been tried")
+        raise ExperimentError("every configuration of its grid or population has been tried")
     if not more:
         raise ExperimentError("nothing to extend the run by", allowed=list(LIMITS))
     found, in_force = {}, values_of(history.in_force)

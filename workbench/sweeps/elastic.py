@@ -179,6 +179,7 @@ class ElasticTrials:
     def _left_samples(self, trial: Trial, step: int) -> float | None:
         """Return the number of samples that are left to train on after a checkpoint; None if unknown."""
         epochs = trial.params.get("epochs", self._ledger.experiment.training.epochs)
+        epochs = epochs if trial.segment is None else trial.segment.end
         global_batch = trial.plan.global_batch
         if not trial.last_epoch or not isinstance(epochs, int) or global_batch is None:
             return None

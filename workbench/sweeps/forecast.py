@@ -13,6 +13,7 @@ from workbench.advisor.plans import Knowledge
 from workbench.advisor.speed_history import hardware_of, read_measurements, setting_of
 from workbench.advisor.variants import variant_of
 from workbench.experiment import Experiment
+from workbench.experiment.populations import longest_part
 from workbench.formatting import format_bytes, format_duration, format_range
 from workbench.plan import Plan
 from workbench.planning.settings import resolve
@@ -91,7 +92,7 @@ def forecast_of(
         on_gpu: Whether they compute on GPUs.
         state_bytes: Size of a checkpoint; None if unknown.
     """
-    epochs = resolve(experiment, drawn_params(experiment)).training.epochs
+    epochs = longest_part(experiment) or resolve(experiment, drawn_params(experiment)).training.epochs
     trial_s = step_s.times(math.ceil(num_train_samples / plan.global_batch) * epochs)
     most = experiment.resources.concurrency
     at_once = max(1, num_places // plan.workers)

@@ -81,6 +81,10 @@ class Orders:
             plan=decided,
             patterns=self._ledger.alerts.patterns,
         )
+        if trial.segment is not None:
+            before = trial.segment.continues
+            continued = None if before is None else self._artifacts.below(trial_folder(before)).url
+            task = dataclasses.replace(task, segment=trial.segment, continued=continued)
         limit_s = settings.trial_time
         together = self._together if self._num_orders <= self._last_together else 1
         plan = known_plan(experiment, trial.params, decided)

@@ -7,10 +7,11 @@ import random
 from workbench.errors import ExperimentError
 from workbench.exchanges.capabilities import USUAL
 from workbench.experiment import Experiment
+from workbench.experiment.module_inspection import parameters_of
 from workbench.plan import Plan
 from workbench.planning.batch_division import fixed_of, with_workers
 from workbench.planning.plan_resolution import field_of
-from workbench.planning.settings import resolve
+from workbench.planning.settings import fitted_of, resolve
 from workbench.strategies import STRATEGIES
 from workbench.strategies.capabilities import capabilities_of
 
@@ -83,3 +84,32 @@ def _could_grow(experiment: Experiment) -> bool:
 
 def _is_for_one(strategy: str) -> bool:
     return capabilities_of(strategy).max_workers == 1
+
+
+def check_continuable(experiment: Experiment) -> None:
+    """Refuse a population whose trainings cannot be continued by another trial.
+
+    Args:
+        experiment: The experiment.
+
+    Raises:
+        ExperimentError: If its function keeps no checkpoint, or a model is fitted to all samples at once.
+    """
+    name = experiment.sampler.name
+    if not experiment.trains_model:
+        assert experiment.train is not None
+        parameters = parameters_of(experiment.train)
+        if parameters is not None and "folder" not in parameters:
+            raise ExperimentError(
+                f"{name} continues trainings, but the function has no parameter `folder` for its checkpoints",
+                field="train", allowed="a function with a parameter named folder",
+            )  # fmt: skip
+        return
+    rng = random.Random(experiment.seed)
+    for _ in range(_NUM_SAMPLED if experiment.search.root else 1):
+        if fitted_of(experiment, experiment.search.sample(rng)) is not None:
+            raise ExperimentError(
+                f"{name} continues trainings, but a model that is fitted to all samples at once has no state "
+                "to continue from",
+                field="model", next_step="Name a model that is trained by steps.",
+            )  # fmt: skip

@@ -34,7 +34,7 @@ from workbench.strategies import STRATEGIES
 from workbench.sweeps.beginning import check_beginning
 from workbench.sweeps.cluster import workers_field, workers_wanted
 from workbench.sweeps.measured_metrics import check_loss_and_metrics, check_what_is_reported
-from workbench.sweeps.plan_checks import check_elastic, check_exchange
+from workbench.sweeps.plan_checks import check_continuable, check_elastic, check_exchange
 from workbench.sweeps.program_checks import check_paths, check_program
 from workbench.sweeps.unknown_names import unknown
 from workbench.training.unusable_optimizers import why_unusable
@@ -109,6 +109,8 @@ def _checks(experiment: Experiment, on_this_machine: bool) -> Iterator[Callable[
         yield partial(_check_configurations, experiment)
     if experiment.sampler.kind.enumerates_grid:
         yield partial(_check_grid, experiment)
+    if experiment.sampler.kind.is_population:
+        yield partial(check_continuable, experiment)
     if on_this_machine:
         yield partial(_check_resources, experiment)
 

@@ -1,5 +1,7 @@
 """Keep the checkpoints of unfinished trials and of the best finished ones, and delete the others.
 
+In a population, those from which a member may still continue are kept as well.
+
 A deletion is stored before it is done, so that no history names a missing file; what is left behind by a
 crash, or by a worker that did not yet know that its trial had ended, is removed when the run is resumed or
 ends. Within one trial, the training keeps the last and the best checkpoint.
@@ -91,7 +93,12 @@ class Retention:
 
     def _enforce(self) -> None:
         trials = self._ledger.history.trials
-        held = [trials[number] for number in self._sizes_bytes if self._is_finished(trials[number])]
+        needed = self._ledger.study.needed()
+        held = [
+            trials[number]
+            for number in self._sizes_bytes
+            if self._is_finished(trials[number]) and number not in needed
+        ]
         too_many = self._keep_best is not None and len(held) > self._keep_best
         if not too_many and not self._is_too_large():
             return

@@ -24,7 +24,7 @@ from workbench.errors import ArgumentError, ExperimentError
 from workbench.events import Event, Noted, TrialReported
 from workbench.experiment import Experiment
 from workbench.training.kept_attachments import KeptAttachments
-from workbench.training.mirror import Mirror
+from workbench.training.mirror import Mirror, take_over
 from workbench.training.outcome import Outcome, diverged, find_divergence, is_failed_exchange
 from workbench.training.ranks import LEAVE_S, STOPPED_S, Ranks
 from workbench.training.task import TrialTask
@@ -49,6 +49,8 @@ def run_function(task: TrialTask, report: Callable[[Event], bool]) -> Outcome:
     experiment = task.experiment
     component = experiment.train
     assert component is not None
+    if task.segment is not None and task.reported_step >= task.segment.end:
+        return Outcome("complete", task.reported_step, dict(task.reported))  # the driver died meanwhile
     function = component.load(field="train")
     config = {**component.options, **task.params}
     worker = None
@@ -115,9 +117,14 @@ class _Reporter:
         self._failed: Outcome | None = None
         self._attachments = KeptAttachments(task, report)
         self._folder: Mirror | None = None
+        self._segment = task.segment
+        self._has_reached_end = False
 
     def open_folder(self) -> Path:
         """Return the folder for checkpoints, with what the previous attempt left there."""
+        take_over(self._task)
+        if self._ranks is not None and self._task.continued is not None:
+            self._ranks.follow_first()
         self._folder = Mirror(self._task.checkpoints)
         return self._folder.open()
 
@@ -143,7 +150,7 @@ class _Reporter:
         return self._take(step, metrics)
 
     def _take(self, step: Any, metrics: Mapping[str, Any], *, returned: bool = False) -> bool:
-        self._step = self._check_step(step)
+        self._step = self._check_step(step, is_first=not self._values)
         values = self._numbers_of(metrics)
         if metrics and not values:
             return self._is_over  # it may be reported on rank 0 only, so no decision is shared
@@ -165,6 +172,8 @@ class _Reporter:
         if self._ranks is not None and not returned:
             stop = self._ranks.decide(stop)
         self._stop = stop or self._stop
+        end = None if self._segment is None else self._segment.end
+        self._has_reached_end = self._has_reached_end or (end is not None and self._step >= end)
         name = find_divergence(self._objectives, values)
         if name is not None and self._failed is None:
             self._failed = diverged(name, values[name], self._step, dict(self._values))
@@ -172,7 +181,7 @@ class _Reporter:
 
     @property
     def _is_over(self) -> bool:
-        return self._stop or self._failed is not None
+        return self._stop or self._has_reached_end or self._failed is not None
 
     def _numbers_of(self, metrics: Mapping[str, Any]) -> dict[str, float]:
         """Return the metrics of a report, and keep what else it has."""
@@ -202,7 +211,7 @@ class _Reporter:
         """Leave the other workers, once the function has returned here."""
         if self._ranks is None:
             return
-        self._ranks.leave(wait_s=STOPPED_S if self._stop else LEAVE_S)
+        self._ranks.leave(wait_s=STOPPED_S if self._is_over else LEAVE_S)
         if self._task.rank == 0 and (unequal := self._ranks.describe_unequal()) is not None:
             self._report(Noted(level="warning", message=unequal, trial=self._task.trial))
 
@@ -278,7 +287,7 @@ class _Reporter:
             )
         self._count = values[self._counted]
 
-    def _check_step(self, step: Any) -> int:
+    def _check_step(self, step: Any, *, is_first: bool) -> int:
         if hasattr(step, "item"):
             step = step.item()
         if isinstance(step, bool) or not isinstance(step, int) or step < self._step:
@@ -288,6 +297,14 @@ class _Reporter:
                 allowed=f"a whole number from {self._step} upwards",
                 next_step="Write the metrics by name: report(step=3, loss=0.5), or report(loss=0.5) to count "
                 "the reports.",
+            )
+        if is_first and self._segment is not None and step <= self._segment.begin and self._segment.begin:
+            raise ExperimentError(
+                f"begins at step {step}, but trial {self._segment.continues} has reached step "
+                f"{self._segment.begin}",
+                field="report.step",
+                next_step="Load the checkpoint in the folder before the first step, and save one before each "
+                "report.",
             )
         return step
 

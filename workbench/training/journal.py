@@ -42,6 +42,8 @@ class Journal:
         self._unsent = earlier if self._is_first else []
         self.values = {name: value for event in earlier for name, value in event.values.items()}
         """What earlier attempts reported last, by metric."""
+        self.last_step = earlier[-1].step if earlier else 0
+        """The last step that they reported."""
 
     def __call__(self, event: Event) -> bool:
         """Pass an event on, after the reports of earlier attempts before its step."""

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from workbench.artifacts import Artifacts
 from workbench.data.batches import num_batches
 from workbench.errors import ExperimentError
 from workbench.events import CheckpointSaved, Event, TrialPlanned, TrialReported
@@ -27,6 +28,7 @@ from workbench.training.device import join_trial
 from workbench.training.evaluation import evaluate, renew_statistics
 from workbench.training.loaders import named_losses
 from workbench.training.noise_meter import NoiseMeter
+from workbench.training.optimizers import take_hyperparameters
 from workbench.training.outcome import Outcome, diverged, find_divergence
 from workbench.training.rank_times import RankTimes
 from workbench.training.source import WorkerBatch
@@ -97,6 +99,7 @@ class _Loop:
                 "another rule.",
             )
         self._peak_lr = settings.lr
+        self._last_epoch = settings.training.epochs if task.segment is None else task.segment.end
         self._compiles = settings.plan.compile != "none"
         self._num_compiled = num_compiled() if self._compiles else 0
         self._compile_s: float | None = None
@@ -113,9 +116,8 @@ class _Loop:
         )
         if ended is not None:
             return ended
-        training = self._parts.settings.training
         self._parts.strategy.train(True)
-        while self._epochs_done < training.epochs:
+        while self._epochs_done < self._last_epoch:
             ended = self._train_epoch() or self._finish_epoch()
             if ended is not None:
                 return ended
@@ -216,7 +218,7 @@ class _Loop:
         if not math.isfinite(mean_loss):
             return diverged("train_loss", mean_loss, self._step, self._values)
         training = self._parts.settings.training
-        is_last = self._epochs_done == training.epochs
+        is_last = self._epochs_done == self._last_epoch
         ended, is_best = None, False
         if is_last or self._epochs_done % training.evaluate_every == 0:
             ended, is_best = self._evaluate()
@@ -247,7 +249,7 @@ class _Loop:
         self._parts.schedule.after_evaluation(values)
         is_best = self._value.report(values, step=self._step)
         if not self._value.follows_best:
-            is_best = self._epochs_done == parts.settings.training.epochs
+            is_best = self._epochs_done == self._last_epoch
         elapsed_s = perf_counter() - self._started_s
         event = speeds.model_copy(update={"values": values, "elapsed_s": elapsed_s})
         ended = self._send(event)
@@ -318,6 +320,9 @@ class _Loop:
 
     def _resume(self) -> None:
         content = checkpoint.read_latest(self._task.checkpoints)
+        before = self._task.continued_checkpoints
+        is_own = content is not None or before is None
+        content = content if before is None or is_own else self._read_continued(before)
         if content is None:
             return
         self._parts.strategy.load(content["strategy"])
@@ -325,8 +330,9 @@ class _Loop:
         self._epochs_done = content["epochs_done"]
         self._steps_of_epoch = content["steps_of_epoch"]
         self._epoch_so_far = tuple(content["epoch_so_far"])
-        self._values = content["values"]
-        self._resume_value(content)
+        if is_own:
+            self._values = content["values"]
+            self._resume_value(content)
         if "schedule" in content:  # checkpoints of earlier versions lack it
             self._parts.schedule.load_state_dict(content["schedule"])
         if "noise" in content:
@@ -337,6 +343,18 @@ class _Loop:
             checkpoint.set_random_states(content["random"][rank])
         else:  # there were fewer workers then
             torch.manual_seed(self._task.seed + rank + self._step)
+
+    def _read_continued(self, folder: Artifacts) -> dict[str, Any]:
+        """Return the checkpoint of the trial that this one continues, with its own hyperparameters."""
+        content = checkpoint.read_latest(folder)
+        if content is None:
+            raise self._task.nothing_to_continue()
+        take_hyperparameters(
+            content["strategy"].get("optimizer"), self._parts.strategy.state().get("optimizer"),
+            self._parts.settings.training,
+        )  # fmt: skip
+        # With another batch an epoch has another number of steps.
+        return content | {"step": content["epochs_done"] * self._steps_per_epoch}
 
     def _resume_value(self, content: dict[str, Any]) -> None:
         if "value" in content:

@@ -12,6 +12,9 @@ from pathlib import Path
 
 from workbench.artifacts import Artifacts
 from workbench.errors import ArtifactsError
+from workbench.training.task import TrialTask
+
+_TAKEN_OVER = "taken_over"
 
 
 class Mirror:
@@ -81,3 +84,28 @@ class Mirror:
                 status = path.stat()
                 found[path.relative_to(self._folder).as_posix()] = (status.st_mtime_ns, status.st_size)
         return found
+
+
+def take_over(task: TrialTask) -> None:
+    """Fill the folder of a trial with what the trial has left whose training it continues; once, on rank 0.
+
+    Args:
+        task: The order.
+
+    Raises:
+        RunError: If that trial has left nothing.
+        ArtifactsError: If a folder cannot be read or written.
+    """
+    source = task.continued_checkpoints
+    if source is None or task.rank != 0 or task.artifacts.exists(_TAKEN_OVER):
+        return
+    names = list(source.sizes())
+    if not names:
+        raise task.nothing_to_continue()
+    target = task.checkpoints
+    target.delete("")
+    target.prepare()
+    for name in names:
+        target.write(name, source.read(name))
+    # A process that is killed before this line begins to copy again.
+    task.artifacts.write(_TAKEN_OVER, b"")

@@ -16,6 +16,7 @@ from workbench.strategies.shards import is_cut
 from workbench.training.compiler_import import defer_compiler
 from workbench.training.unusable_optimizers import NEVER
 
+_OWN = ("weight_decay", "momentum", "betas", "fused")  # torch cannot fuse every optimizer on shards
 _FUSED_ON_SHARDS = (torch.optim.Adam, torch.optim.AdamW)
 
 
@@ -111,3 +112,24 @@ def optimizer_factory(
             ) from error
 
     return make
+
+
+def take_hyperparameters(stored: Any, own: Any, training: Training) -> None:
+    """Replace the hyperparameters in a stored state of optimizers by those of this trial; moments stay.
+
+    The learning rate is set at each step anyway.
+
+    Args:
+        stored: The state of another trial, which is changed.
+        own: The state of this trial's optimizers before their first step.
+        training: Names the options of the optimizer.
+    """
+    if not isinstance(stored, dict) or not isinstance(own, dict):
+        return
+    if "param_groups" not in stored:  # several optimizers, by name
+        for name in stored:
+            take_hyperparameters(stored[name], own.get(name), training)
+        return
+    for group, fresh in zip(stored["param_groups"], own.get("param_groups", ()), strict=False):
+        names = {*_OWN, *training.optimizer_options} & group.keys() & fresh.keys()
+        group.update({name: fresh[name] for name in names})

@@ -24,7 +24,7 @@ LEAVE_S = 3.0
 STOPPED_S = 1.0
 """The same where the trial has to stop: ranks that do not report notice only then."""
 _POLL_S = (0.0005, 0.02)
-_REPORTS, _STOP = "reports/0", "stop_at"
+_REPORTS, _STOP, _BEGUN = "reports/0", "stop_at", "begun"
 
 
 class Ranks:
@@ -40,6 +40,13 @@ class Ranks:
         self._group = group
         self._store, self._rank, self._num_workers = group.store, group.rank, group.num_workers
         self.num_reports = 0
+
+    def follow_first(self) -> None:
+        """Wait on the other workers until rank 0 has come here, too."""
+        if self._rank == 0:
+            self._store.set(_BEGUN, "1")
+        while not self._is_set(_BEGUN):
+            time.sleep(_POLL_S[1])
 
     def decide(self, stop: bool) -> bool:
         """Note a report of this worker, and return whether rank 0 had to stop at it or before.

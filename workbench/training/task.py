@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Protocol
 from pydantic import JsonValue
 
 from workbench.artifacts import Artifacts
+from workbench.errors import RunError
+from workbench.events import Segment
 from workbench.experiment import Experiment
 from workbench.plan import PartialPlan
 
@@ -59,8 +61,12 @@ class TrialTask:
             configuration.
         meeting: Where the workers meet, `host:port/prefix`; None for one worker.
         reported: What earlier attempts reported last, by metric.
+        reported_step: The last step that they reported.
         measurement: What is measured instead of training; None for a training.
         patterns: Regular expressions to find in the output of the workers.
+        segment: Which part of a training it is, in a population; None for a whole training.
+        continued: Path or URL of the folder of the trial from whose checkpoint it continues, unless it has
+            one of its own; None for a training from its beginning. A URL may hold keys.
     """
 
     run_id: str
@@ -77,8 +83,11 @@ class TrialTask:
     plan: PartialPlan = field(default_factory=PartialPlan)
     meeting: str | None = None
     reported: Mapping[str, float] = field(default_factory=dict)
+    reported_step: int = 0
     measurement: Measurement | None = None
     patterns: tuple[str, ...] = ()
+    segment: Segment | None = None
+    continued: str | None = None
 
     @property
     def experiment(self) -> Experiment:
@@ -102,10 +111,23 @@ class TrialTask:
         return self.artifacts.below("checkpoints")
 
     @property
+    def continued_checkpoints(self) -> Artifacts | None:
+        """The checkpoints of the trial whose training this one continues."""
+        return None if self.continued is None else Artifacts.at(self.continued).below("checkpoints")
+
+    @property
     def last_checkpoint(self) -> str | None:
         """The checkpoint that a resumed training continues from, as it is shown; None where there is none."""
-        folder = self.checkpoints
-        return f"{folder}/{LAST}" if folder.exists(LAST) else None
+        folders = [self.checkpoints, *([self.continued_checkpoints] if self.continued_checkpoints else [])]
+        return next((f"{folder}/{LAST}" for folder in folders if folder.exists(LAST)), None)
+
+    def nothing_to_continue(self) -> RunError:
+        """Return the error for a part of a training whose beginning has left nothing."""
+        assert self.segment is not None
+        return RunError(
+            f"trial {self.segment.continues}, which this one continues, has left no checkpoint",
+            next_step="Save one at each report of an objective, before the report.",
+        )
 
 
 @functools.lru_cache(maxsize=8)

@@ -48,7 +48,8 @@ def run_trial(task: TrialTask, report: Report, should_stop: Callable[[], bool] =
             from workbench.training.federation import federate as run
         else:
             from workbench.training.loop import train as run
-        outcome = run(dataclasses.replace(task, reported=journal.values), journal)
+        known = dataclasses.replace(task, reported=journal.values, reported_step=journal.last_step)
+        outcome = run(known, journal)
         journal.close(sends_all=True)
     except (Exception, KeyboardInterrupt, SystemExit) as error:
         reason, message = reason_of(error, task)

@@ -1,0 +1,251 @@
+"""Populations: trainings in parts, of which each is a trial that continues from the checkpoint of another.
+
+After each part, weak members of the population continue from the weights of strong ones, with other values of
+the parameters that may change during a training. What is declared here is how long a part is, and what may
+change; who continues from whom is left to the study.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, PositiveInt, ValidationError
+
+from workbench.errors import ExperimentError, WorkbenchError
+from workbench.experiment.refusals import refusal
+from workbench.experiment.samplers import SamplerOptions
+from workbench.experiment.searched_fields import is_setting, option_of
+from workbench.space import Fixed
+
+if TYPE_CHECKING:
+    from workbench.experiment import Experiment
+
+CHANGING_SETTINGS = ("lr", "momentum", "weight_decay", "clip_norm", "global_batch")
+"""The settings of a model's training that may change between two of its parts."""
+_NUM_PARTS = 10
+_FIELD = "sampler.options"
+
+
+class _Population(SamplerOptions):
+    factory = "workbench.study.samplers:make_design"
+    handles_several_objectives = False
+    min_parameters = 1
+    reads_priors = True
+    is_population = True
+    explores: ClassVar[Literal["perturb", "bandit"]]
+
+    population: Annotated[int, Field(ge=2)] = Field(8, description="Number of members.")
+    every: PositiveInt | None = Field(
+        None,
+        description="Epochs, or steps of a function, between comparisons; by default a tenth of "
+        "the training.",
+    )
+    length: PositiveInt | None = Field(
+        None, description="Steps that a function trains; models train training.epochs."
+    )
+    quantile: Annotated[float, Field(gt=0, le=0.5)] = Field(
+        0.25, description="Share of the members that is weak, and share that is strong; at least one each."
+    )
+    changes: list[str] | None = Field(
+        None,
+        description="Parameters that may change during a training; the others stay with the weights. By "
+        "default all of a function, and of a model " + ", ".join(CHANGING_SETTINGS) + ", options of the "
+        "optimizer and dropout.",
+    )
+    resample: Annotated[float, Field(ge=0, le=1)] = Field(
+        0.25, description="Probability that a changing parameter is drawn anew rather than moved."
+    )
+
+
+class PBT(_Population):
+    """Population-based training: the weak continue from the weights of the strong, slightly changed.
+
+    Source: Jaderberg et al., Population Based Training of Neural Networks, 2017; each part of a training is a
+    trial of its own, as in Li et al., A Generalized Framework for Population Based Training, 2019.
+    """
+
+    explores = "perturb"
+
+
+class PB2(_Population):
+    """Population-based training in which a Gaussian process proposes how ranges change.
+
+    Source: Parker-Holder et al., Provably Efficient Online Hyperparameter Optimization with Population-Based
+    Bandits, 2020.
+    """
+
+    explores = "bandit"
+
+
+class Part(BaseModel):
+    """One part of a training, in which no parameter changes."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    until: PositiveInt = Field(description="The epoch, or the step of a function, at which it ends.")
+    params: dict[str, JsonValue] = Field(description="The configuration.")
+
+
+class Schedule(SamplerOptions):
+    """One training whose parameters change at given epochs; it reproduces a member of a population."""
+
+    factory = "workbench.study.samplers:make_random"
+    is_population = True
+
+    parts: list[Part] = Field(min_length=1, description="The parts, one after another.")
+
+
+def options_of(experiment: Experiment) -> PBT | PB2 | Schedule | None:
+    """Return the options of a population; None if trials do not continue from each other.
+
+    Raises:
+        ExperimentError: If an option is wrong.
+    """
+    try:
+        kind = experiment.sampler.kind
+    except WorkbenchError:  # registered by a package that is not installed here
+        return None
+    if not kind.is_population:
+        return None
+    try:
+        return kind.model_validate(experiment.sampler.options)  # type: ignore[return-value]
+    except ValidationError as error:
+        raise refusal(error, at=_FIELD) from error
+
+
+def ends_of_parts(experiment: Experiment, options: PBT | PB2 | Schedule) -> list[int]:
+    """Return the epochs, or the steps of a function, at which the parts of a training end."""
+    if isinstance(options, Schedule):
+        return [part.until for part in options.parts]
+    length = options.length or experiment.training.epochs
+    every = options.every or max(1, length // _NUM_PARTS)
+    return [*range(every, length, every), length]
+
+
+def num_parts(experiment: Experiment) -> int | None:
+    """Return of how many trials a population consists; None if the experiment has none."""
+    options = options_of(experiment)
+    if options is None:
+        return None
+    num_members = 1 if isinstance(options, Schedule) else options.population
+    return num_members * len(ends_of_parts(experiment, options))
+
+
+def longest_part(experiment: Experiment) -> int | None:
+    """Return the epochs, or steps, that a trial of a population trains at most; None if there is none."""
+    options = options_of(experiment)
+    if options is None:
+        return None
+    ends = [0, *ends_of_parts(experiment, options)]
+    return max(end - begin for begin, end in itertools.pairwise(ends))
+
+
+def changing(experiment: Experiment, options: PBT | PB2) -> frozenset[str]:
+    """Return the searched parameters that may change during a training."""
+    searched = [name for name, domain in experiment.search.root.items() if not isinstance(domain, Fixed)]
+    if options.changes is not None:
+        return frozenset(options.changes)
+    if not experiment.trains_model:
+        return frozenset(searched)
+    return frozenset(name for name in searched if _may_change(name))
+
+
+def _may_change(name: str) -> bool:
+    option = option_of(name)
+    if option is not None:
+        return option[0] == "optimizer_options"
+    return name in CHANGING_SETTINGS if is_setting(name) else name.split(".")[-1].startswith("dropout")
+
+
+def check_population(experiment: Experiment) -> None:
+    """Check that an experiment can be trained in parts.
+
+    Raises:
+        ExperimentError: If a setting excludes it.
+    """
+    options = options_of(experiment)
+    if options is None:
+        return
+    _check_exclusions(experiment)
+    if isinstance(options, Schedule):
+        _check_parts(experiment, options)
+    else:
+        _check_lengths(experiment, options)
+        _check_changes(experiment, options)
+
+
+def _check_exclusions(experiment: Experiment) -> None:
+    name = experiment.sampler.name
+    excluded: list[tuple[str, bool]] = [
+        ("early_stop.pruner", experiment.early_stop.pruner != "none"),
+        ("repeats", experiment.repeats > 1),
+        ("confirm", experiment.confirm.best is not None),
+        ("federated", experiment.federated is not None),
+        ("command", experiment.command is not None),
+        ("search.epochs", "epochs" in experiment.search.root),
+    ]
+    for field, is_given in excluded:
+        if is_given:
+            raise ExperimentError(
+                f"cannot be combined with the sampler {name}, whose trials are parts of trainings",
+                field=field, next_step="Remove it, or choose another sampler.",
+            )  # fmt: skip
+
+
+def _check_lengths(experiment: Experiment, options: PBT | PB2) -> None:
+    if experiment.trains_model and options.length is not None:
+        raise ExperimentError(
+            "a model trains training.epochs", field=f"{_FIELD}.length", next_step="Set training.epochs."
+        )
+    if not experiment.trains_model and options.length is None:
+        raise ExperimentError(
+            "is missing: how many steps the function trains", field=f"{_FIELD}.length",
+            next_step="Set it to the last step that the function reports.",
+        )  # fmt: skip
+    length = options.length or experiment.training.epochs
+    if (options.every or 1) >= length:
+        raise ExperimentError(
+            f"members would never be compared: they train {length}", field=f"{_FIELD}.every",
+            allowed=f"less than {length}",
+        )  # fmt: skip
+
+
+def _check_changes(experiment: Experiment, options: PBT | PB2) -> None:
+    root = experiment.search.root
+    for name in options.changes or ():
+        if name not in root or isinstance(root[name], Fixed):
+            raise ExperimentError(
+                f"{name!r} is not a searched parameter", field=f"{_FIELD}.changes",
+                allowed=[each for each, domain in root.items() if not isinstance(domain, Fixed)],
+            )  # fmt: skip
+        if experiment.trains_model and is_setting(name) and not _may_change(name):
+            raise ExperimentError(
+                f"{name} cannot change during a training", field=f"{_FIELD}.changes",
+                allowed=[each for each in root if _may_change(each)],
+            )  # fmt: skip
+    if not changing(experiment, options):
+        raise ExperimentError(
+            "no searched parameter may change during a training", field="search",
+            next_step=f"Search one of {', '.join(CHANGING_SETTINGS)}, or name one in {_FIELD}.changes.",
+        )  # fmt: skip
+
+
+def _check_parts(experiment: Experiment, options: Schedule) -> None:
+    before = 0
+    for number, part in enumerate(options.parts):
+        if part.until <= before:
+            raise ExperimentError(
+                f"{part.until} is not after {before}", field=f"{_FIELD}.parts.{number}.until",
+                allowed=f"more than {before}",
+            )  # fmt: skip
+        try:
+            experiment.search.check(part.params)
+        except ExperimentError as error:
+            raise error.at(f"{_FIELD}.parts.{number}.params") from error
+        before = part.until
+    if experiment.trains_model and before > experiment.training.epochs:
+        raise ExperimentError(
+            f"{before} is after the last epoch", field=f"{_FIELD}.parts.{len(options.parts) - 1}.until",
+            allowed=f"at most training.epochs = {experiment.training.epochs}",
+        )  # fmt: skip

@@ -1,0 +1,56 @@
+"""Which trials of a population lead to one: the parts of its training, and what each of them took over."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from workbench.formatting import format_value
+from workbench.history.trial import Trial
+
+
+def lineage(trials: Mapping[int, Trial], trial: Trial) -> list[Trial]:
+    """Return the trials whose training a trial continues, from its beginning, and the trial itself.
+
+    Args:
+        trials: All trials of the run, by number.
+        trial: One of them; of a run without a population it has no predecessor.
+    """
+    found = [trial]
+    while found[0].segment is not None and found[0].segment.continues is not None:
+        found.insert(0, trials[found[0].segment.continues])
+    return found
+
+
+def describe_segment(trials: Mapping[int, Trial], trial: Trial) -> str | None:
+    """Describe which part of a training a trial is; None in a run without a population.
+
+    Args:
+        trials: All trials of the run, by number.
+        trial: One of them.
+    """
+    segment = trial.segment
+    if segment is None:
+        return None
+    text = f"member {segment.member}, {segment.begin} to {segment.end}"
+    if segment.continues is None:
+        return text
+    text += f", continues trial {segment.continues}"
+    if segment.replaced is None:
+        return text
+    before = trials[segment.continues]
+    changed = [
+        f"{name} {format_value(before.params.get(name))} -> {format_value(value)}"
+        for name, value in trial.params.items()
+        if before.params.get(name) != value
+    ]
+    member = f" of member {before.segment.member}" if before.segment is not None else ""
+    return f"{text}{member} instead of trial {segment.replaced}" + (f": {', '.join(changed)}" * bool(changed))
+
+
+def describe_source(trial: Trial) -> str:
+    """Describe in a word from which trial one continues; empty without one."""
+    segment = trial.segment
+    if segment is None or segment.continues is None:
+        return ""
+    instead = "" if segment.replaced is None else f" instead of {segment.replaced}"
+    return f"{segment.continues}{instead}"

@@ -1,0 +1,88 @@
+"""What a study has tried, and what came of it: results, the best, importance, the copy for other tools."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from workbench.errors import RunError
+from workbench.experiment import Experiment
+from workbench.study import export
+from workbench.study.learner import Learner
+from workbench.study.records import ConfigurationRecord, Outcome, TrialRecord
+
+
+class Results:
+    """The trials and configurations of a study; proposing them is left to `Study`."""
+
+    def __init__(self, experiment: Experiment) -> None:
+        """Start without any trial.
+
+        Args:
+            experiment: What to tune.
+
+        Raises:
+            ExperimentError: If the sampler cannot handle the experiment.
+        """
+        self._metrics = [objective.metric for objective in experiment.objectives]
+        self._trials: dict[int, TrialRecord] = {}
+        self._configurations: list[ConfigurationRecord] = []
+        self._learner = Learner(experiment)
+
+    @property
+    def experiment(self) -> Experiment:
+        """What is tuned, in the space that is in force."""
+        return self._learner.experiment
+
+    def _outcomes(self) -> Iterator[tuple[ConfigurationRecord, Outcome]]:
+        yield from ((each, each.outcome) for each in self._configurations if each.outcome is not None)
+
+    def _record(self, trial: int) -> TrialRecord:
+        if (record := self._trials.get(trial)) is None:
+            raise RunError(f"the study has not proposed a trial {trial}")
+        return record
+
+    def result(self, trial: int) -> dict[str, float]:
+        """Return the values of a trial.
+
+        Args:
+            trial: Number of the trial.
+
+        Returns:
+            Its values so far, according to the objectives' `value`.
+        """
+        return self._record(trial).result()
+
+    def best_trials(self) -> list[int]:
+        """Return the best feasible trial, or with several objectives the Pareto front.
+
+        Returns:
+            Numbers of trials: of each configuration the repeat with the best value, or with several
+            objectives its first complete repeat. Empty while nothing feasible is complete.
+        """
+        found = [(record, record.confirmed or outcome) for record, outcome in self._outcomes()]
+        return export.best_trials(self.experiment, found)
+
+    def importance(self) -> dict[str, tuple[float, float, float]]:
+        """Return the importance of each searched parameter with its uncertainty, the most important first.
+
+        Returns:
+            Shares by PED-ANOVA over complete trials, each with its 90 % interval; 0 for a parameter that
+            chance could explain. Empty with too few trials or several objectives.
+        """
+        if self.experiment.sampler.kind.is_population:  # its trials begin with weights of others
+            return {}
+        return self._learner.importance(self._outcomes())
+
+    def export(self, url: str, name: str) -> None:
+        """Copy all trials into an Optuna storage, for optuna-dashboard and other tools.
+
+        Args:
+            url: URL of a database as SQLAlchemy writes it, or the path of a journal file.
+            name: Name of the new Optuna study.
+
+        Raises:
+            ExperimentError: If the storage has a study of that name.
+            StoreError: If the storage cannot be opened or written.
+        """
+        parameters, trials = self._learner.all_parameters(), list(self._trials.values())
+        export.copy_to_storage(self.experiment, parameters, trials, url, name)
