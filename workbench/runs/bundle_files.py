@@ -91,7 +91,8 @@ def copy_code(experiment: Experiment, origin: Origin, place: Path, contents: Con
         return _copy_data(experiment, directory, place)
     named_in = arguments_of(experiment.command) if experiment.command else []
     options = experiment.train.options.values() if experiment.train else ()
-    values = [*named_in, *options, *experiment.search.check({}).values()]
+    searched = [value for domain in experiment.search.root.values() for value in domain.values() or ()]
+    values = [*named_in, *options, *searched]
     found = find_named_files(values, code, directory, max_bytes=MAX_DATA_BYTES)
     _copy(found.files, place)
     contents.too_large = found.too_large
