@@ -42,13 +42,13 @@ def _add_pieces(
     """Draw each part as a level line, with a step from the value of the part that it continues."""
     x: list[int | None] = []
     y: list[float | str | None] = []
-    told: list[list[Any]] = []
+    tips: list[list[Any]] = []
     for piece in pieces:
         x += [piece.begin, piece.begin, piece.end, None]
         y += [piece.value if piece.before is None else piece.before, piece.value, piece.value, None]
-        told += [[piece.trial, hover(piece.trial)]] * 4
+        tips += [[piece.trial, hover(piece.trial)]] * 4
     figure.add_scatter(
-        x=x, y=y, customdata=told, meta=TRIALS, mode="lines", line=line, name=name, legendgroup=name,
+        x=x, y=y, customdata=tips, meta=TRIALS, mode="lines", line=line, name=name, legendgroup=name,
         showlegend=row == 1, row=row, col=1,
         hovertemplate="trial %{customdata[0]}%{customdata[1]}<extra></extra>",
     )  # fmt: skip
