@@ -28,7 +28,9 @@ def draw_schedule(data: ScheduleData, hover: Callable[[int], str]) -> go.Figure:
                 _add_pieces(figure, pieces, hover, line, name=name, row=row)
         is_named = any(isinstance(piece.value, str) for piece in panel.others)
         kind = "category" if is_named else "log" if panel.is_log else "linear"
-        figure.update_yaxes(title_text=short(panel.name, 24), type=kind, nticks=4, row=row, col=1)
+        figure.update_yaxes(
+            title_text=short(panel.name, 24), type=kind, nticks=4, exponentformat="e", row=row, col=1
+        )
     ends = [piece.end for panel in data.panels for piece in panel.others]
     figure.update_xaxes(whole_ticks([0, *ends]))
     figure.update_xaxes(title_text=data.unit, row=len(data.panels), col=1)
