@@ -127,16 +127,10 @@ class History:
                 self._plan_replay(event)
             case TrialProposed():
                 self.trials[event.trial] = trial = Trial(
-                    number=event.trial,
-                    params=dict(event.params),
-                    configuration=event.configuration,
-                    repeat=event.repeat,
-                    seed=event.seed,
-                    source=event.source,
-                    proposed_unix_s=event.time_unix_s,
-                    choosing_s=event.choosing_s,
-                    segment=event.segment,
-                )
+                    number=event.trial, params=dict(event.params), configuration=event.configuration,
+                    repeat=event.repeat, seed=event.seed, source=event.source,
+                    proposed_unix_s=event.time_unix_s, choosing_s=event.choosing_s, segment=event.segment,
+                )  # fmt: skip
                 self._trainings.setdefault(event.configuration, []).append(trial)
             case CheckpointsDeleted():
                 trial = self.trials[event.trial]
