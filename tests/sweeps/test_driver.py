@@ -162,7 +162,8 @@ def test_a_run_ends_at_its_limit(
     monkeypatch.setattr(ray.tune.Tuner, "fit", observed_fit)
     sweep = Sweep.create(store, "curve", **fields).launch("inline")
 
-    assert kept == [{}] * num_trials, "Tune keeps what only the store has to keep"
+    assert kept, "Tune ran no trial"
+    assert not any(kept), "Tune keeps what only the store has to keep"
     assert (sweep.state, sweep.history.reason) == ("complete", reason)
     assert [trial.state for trial in sweep.trials] == ["complete"] * num_trials
     sweep.assert_sound()

@@ -159,6 +159,19 @@ def test_a_trial_whose_coordinators_always_die_is_given_up(store: Store) -> None
 
 
 @pytest.mark.slow
+def test_the_deaths_of_a_coordinator_count_for_the_trial_that_it_ran(store: Store) -> None:
+    sweep = go_on(store, budget={"trials": 5}).launch()
+    for number in range(5):  # more often than one trial may be tried again
+        sweep.wait_for(TrialReported, lambda event, number=number: event.trial == number and event.step == 3)
+        [pid] = coordinator_pids()
+        os.kill(pid, signal.SIGKILL)
+    sweep.wait("complete")
+    assert [(trial.state, trial.attempts) for trial in sweep.trials] == [("complete", 2)] * 5
+    assert [lost.trial for lost in sweep.of(AttemptEnded)] == list(range(5))
+    sweep.assert_sound()
+
+
+@pytest.mark.slow
 def test_a_frozen_driver_is_replaced_when_its_run_is_resumed(store: Store) -> None:
     sweep = go_on(store, options={"steps": 4, "pause_s": 0.2}, budget={"trials": 6}).launch()
     sweep.wait_for(TrialReported, lambda event: event.trial == 2)

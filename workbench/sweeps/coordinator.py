@@ -48,10 +48,18 @@ class Coordinator(tune.Trainable):
         self._take(config[ORDER_KEY])
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
-        """Take the next trial; the one before may have been stopped in the middle."""
-        self._release()
-        self._take(new_config[ORDER_KEY])
+        """Take the next trial after a pause, for Tune another trial."""
+        self.take(new_config[ORDER_KEY])
         return True
+
+    def take(self, order: Order) -> None:
+        """Take the next trial; the one before may have been stopped in the middle.
+
+        Args:
+            order: The trial.
+        """
+        self._release()
+        self._take(order)
 
     def cleanup(self) -> None:
         """Return the workers."""
@@ -71,7 +79,7 @@ class Coordinator(tune.Trainable):
             # Tune would retry it on a new coordinator without notifying the driver.
             self._release()
             events = [self._failed("error", f"{type(error).__name__}: {error}", traceback.format_exc())]
-        return {EVENTS_KEY: events, "done": bool(events) and isinstance(events[-1], TrialEnded)}
+        return {EVENTS_KEY: events}
 
     def _take(self, order: Order) -> None:
         self._order = order

@@ -2,7 +2,8 @@
 
 Tune decides when a trial can start, and carries results. What to try, when to stop and what to store is
 left to the driver, so the adapters keep no state beyond Tune's trial names. Tune never pickles them: a run
-is resumed from the store.
+is resumed from the store. To Tune, all trials that a coordinator runs in a row are one trial: ending one and
+starting another costs it more than many trials take.
 """
 
 from __future__ import annotations
@@ -64,6 +65,10 @@ class StudySearcher(Searcher):
         self._trials[trial_id] = order.task.trial
         return {ORDER_KEY: order}
 
+    def note_next(self, trial_id: str, order: Order) -> None:
+        """Remember that what is one trial to Tune continues with another trial of the run."""
+        self._trials[trial_id] = order.task.trial
+
     def on_trial_complete(
         self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
     ) -> None:
@@ -88,18 +93,27 @@ class StudySearcher(Searcher):
 class StudyScheduler(FIFOScheduler):
     """Passes results to the driver, and stops trials when the driver decides so."""
 
-    def __init__(self, conductor: Conductor) -> None:
-        """Pass results to `conductor`."""
+    def __init__(self, conductor: Conductor, searcher: StudySearcher) -> None:
+        """Pass results to `conductor`, and tell `searcher` which trials are next."""
         super().__init__()
         self._conductor = conductor
+        self._searcher = searcher
 
     def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
-        """Return STOP if the driver decides that the trial must stop, else CONTINUE."""
+        """Return CONTINUE while the coordinator has something to do: this trial or the next, else STOP."""
         events = result.get(EVENTS_KEY, [])
         ray_guard.release_ended(tune_controller)
         self._conductor.tick()
-        if self._conductor.receive(trial.config[ORDER_KEY].task.trial, events):
+        if not self._conductor.receive(trial.config[ORDER_KEY].task.trial, events):
+            return TrialScheduler.CONTINUE
+        order = self._conductor.next_order()
+        if order is None:
             return TrialScheduler.STOP
+        # Calls to an actor are carried out in their order, so it has the next trial before its next step.
+        _coordinator_of(tune_controller, trial).take.remote(order)
+        self._searcher.note_next(trial.trial_id, order)
+        trial.config[ORDER_KEY] = order  # where the coordinator dies, Tune starts another one with it
+        trial.run_metadata.num_failures = 0
         return TrialScheduler.CONTINUE
 
     def on_trial_complete(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> None:
@@ -134,6 +148,12 @@ class NoProgress(TrialProgressCallback):
         """Print nothing, and forget the results, which the driver has received."""
         results = trial.run_metadata
         results.last_result, results.metric_analysis, results.metric_n_steps = {}, {}, {}
+
+
+def _coordinator_of(tune_controller: Any, trial: Any) -> Any:
+    """Return the actor that runs a trial; Tune has no public way to call it."""
+    manager = tune_controller._actor_manager
+    return manager._live_actors_to_ray_actors_resources[tune_controller._trial_to_actor[trial]][0]
 
 
 def _last_error(trial: Any) -> str:

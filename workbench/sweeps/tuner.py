@@ -47,12 +47,13 @@ def fit(conductor: Conductor, name: str, concurrency: int) -> None:
     # It warns once per trial that the files of Tune's loggers are missing.
     logging.getLogger("ray.tune.analysis").setLevel(logging.ERROR)
     prefix, session_folder = _clear_scratch(name)
+    searcher = StudySearcher(conductor)
     with tempfile.TemporaryDirectory(prefix=prefix, dir=session_folder) as scratch:
         tuner = ray.tune.Tuner(
             ray.tune.with_resources(Coordinator, PlacementGroupFactory([_resources(concurrency)])),
             tune_config=ray.tune.TuneConfig(
-                search_alg=StudySearcher(conductor),
-                scheduler=StudyScheduler(conductor),
+                search_alg=searcher,
+                scheduler=StudyScheduler(conductor, searcher),
                 num_samples=-1,
                 reuse_actors=True,
                 trial_dirname_creator=lambda trial: trial.trial_id,
