@@ -44,8 +44,12 @@ if TYPE_CHECKING:
 
 LINGER_S = 0.005
 """How long to wait for more events after the first, so that a trial with many events costs few calls."""
+TIDY_S = 0.5
+"""How long to wait for the end of a trial whose training has ended, instead of in another call."""
 SHOW_LOG_S = 1.0
 COLLECT_EVERY_S = 5.0
+COLLECT_ALL_SHARE = 0.005
+"""The share of the time that may go into looking for garbage among everything that was ever imported."""
 DEVICE_POLL_S = 1.0
 MEETING_TIMEOUT_S = 60.0
 
@@ -110,10 +114,12 @@ class Worker:
         self._thinning: ReportThinning | None = None
         self._sends_events = True
         self._is_training = False
+        self._is_tidying = False
         self._stop = False
         self._is_held = False
         self._was_delivered = False
-        self._collected_s = time.monotonic()
+        self._collected_s = self._collected_all_s = time.monotonic()
+        self._collecting_all_s = 0.0
         self._unfit: str | None = None
         self._meeting_point: str | None = None
         self._cleanup: TrialCleanup | None = None
@@ -151,7 +157,7 @@ class Worker:
         with self._condition:
             self._condition.wait_for(lambda: not self._is_training)
             self._pending, self._ended, self._unfit, self._thinning = [], None, None, None
-            self._stop = self._is_held = self._was_delivered = False
+            self._stop = self._is_held = self._was_delivered = self._is_tidying = False
             self._objectives = _objectives(task) if blocking else frozenset()
             self._sends_events = task.rank == 0
             self._is_training = True
@@ -200,6 +206,8 @@ class Worker:
             self._show_log()
             if self._ended is None and not self._is_held:
                 self._condition.wait_for(lambda: self._ended is not None or self._is_held, LINGER_S)
+            if self._is_tidying:
+                self._condition.wait_for(lambda: self._ended is not None, TIDY_S)
             events, self._pending = [*self._pending, *self._scan_log()], []
             self._was_delivered = self._is_held
             return Progress(events, self._ended, unfit=self._unfit)
@@ -257,6 +265,7 @@ class Worker:
                 trial=task.trial, attempt=task.attempt, state="failed", reason=reason,
                 message=message, traceback=traceback.format_exc(), step=0,
             )  # fmt: skip
+        self._is_tidying = True
         if ended.traceback and task.experiment.command is None:  # a program has printed it already
             self._log.write(ended.traceback)
         return_freed_memory()
@@ -331,10 +340,16 @@ class Worker:
         now_s = time.monotonic()
         if now_s - self._collected_s > COLLECT_EVERY_S:
             self._collected_s = now_s
-            gc.unfreeze()
+            # With torch loaded, traversing everything takes as long as ten small trials.
+            is_all = (now_s - self._collected_all_s) * COLLECT_ALL_SHARE > self._collecting_all_s
+            if is_all:
+                gc.unfreeze()
             gc.collect()
             # Imports and data stay; the next collections need not traverse them again.
             gc.freeze()
+            if is_all:
+                self._collected_all_s = time.monotonic()
+                self._collecting_all_s = self._collected_all_s - now_s
             if torch is not None and torch.cuda.is_initialized():
                 torch.cuda.empty_cache()
 
