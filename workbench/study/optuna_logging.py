@@ -13,10 +13,13 @@ import optuna
 def quiet() -> Iterator[None]:
     """Suppress Optuna's output to the user."""
     before = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    is_quiet = before >= optuna.logging.ERROR
+    if not is_quiet:  # setting it makes every logger of the process forget what it is enabled for
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        optuna.logging.set_verbosity(before)
+        if not is_quiet:
+            optuna.logging.set_verbosity(before)
