@@ -74,7 +74,9 @@ def go_on(config, report, folder):
     for step in range(first, config["steps"] + 1):
         time.sleep(config["pause_s"])
         stop = report(step=step, loss=config["x"] + 1 / step)
-        saved.write_text(str(step))
+        partly = folder / "partly"
+        partly.write_text(str(step))
+        partly.replace(saved)  # whole, whenever the process is killed
         if stop:
             return
 

@@ -160,7 +160,7 @@ def test_a_trial_whose_coordinators_always_die_is_given_up(store: Store) -> None
 
 @pytest.mark.slow
 def test_the_deaths_of_a_coordinator_count_for_the_trial_that_it_ran(store: Store) -> None:
-    sweep = go_on(store, budget={"trials": 5}).launch()
+    sweep = go_on(store, options={"steps": 30, "pause_s": 0.2}, budget={"trials": 5}).launch()
     for number in range(5):  # more often than one trial may be tried again
         sweep.wait_for(TrialReported, lambda event, number=number: event.trial == number and event.step == 3)
         [pid] = coordinator_pids()

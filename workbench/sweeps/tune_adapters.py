@@ -152,8 +152,9 @@ class NoProgress(TrialProgressCallback):
 
 def _coordinator_of(tune_controller: Any, trial: Any) -> Any:
     """Return the actor that runs a trial; Tune has no public way to call it."""
-    manager = tune_controller._actor_manager
-    return manager._live_actors_to_ray_actors_resources[tune_controller._trial_to_actor[trial]][0]
+    controller = tune_controller._tune_controller  # without the wrapper, which warns
+    actor = controller._trial_to_actor[trial]
+    return controller._actor_manager._live_actors_to_ray_actors_resources[actor][0]
 
 
 def _last_error(trial: Any) -> str:

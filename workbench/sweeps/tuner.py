@@ -46,6 +46,8 @@ def fit(conductor: Conductor, name: str, concurrency: int) -> None:
         ray_guard.use_spare_processes()
     # It warns once per trial that the files of Tune's loggers are missing.
     logging.getLogger("ray.tune.analysis").setLevel(logging.ERROR)
+    # It warns where a result takes long: the proposal of the next trial is a part of that.
+    logging.getLogger("ray.tune.utils.util").setLevel(logging.ERROR)
     prefix, session_folder = _clear_scratch(name)
     searcher = StudySearcher(conductor)
     with tempfile.TemporaryDirectory(prefix=prefix, dir=session_folder) as scratch:
