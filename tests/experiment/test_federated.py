@@ -39,6 +39,10 @@ BASE: dict[str, Any] = {
         ("training.checkpoint_after", {"training": {"checkpoint_after": "5m"}}),
         ("training.measure_noise", {"training": {"measure_noise": True}}),
         ("training.lr_rule", {"training": {"lr_rule": "adascale"}}),
+        (
+            "training.parameter_groups.head.frozen_epochs",
+            {"training": {"parameter_groups": {"head": {"frozen_epochs": 1}}}},
+        ),
         ("federated.clients", {"federated": {"fraction": 0.5}}),
         ("federated.fraction", {"federated": {"clients": 10, "fraction": 0.0}}),
         ("federated.partition", {"federated": {"clients": 10, "partition": "uneven"}}),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,7 @@ class Net(nn.Module):
 
 
 GROUPS = {"^body": {"frozen": True}, "head": {"lr_factor": 0.5}}
+THAWED = {**GROUPS, "middle": {"frozen_epochs": 3.5}}
 OWN = f"{__name__}:SignDescent"
 
 
@@ -91,10 +93,26 @@ def test_groups_have_rates_of_their_own_and_frozen_ones_stay(tmp_path: Path) -> 
     assert moved["head.weight"] == pytest.approx(0.005, rel=1e-4)
 
 
+def test_parameters_that_are_frozen_for_a_while_train_afterwards_also_after_a_resume(tmp_path: Path) -> None:
+    groups = {"^body": {"frozen_epochs": 2}}
+    asked = experiment(optimizer=OWN, parameter_groups=groups, global_batch=228, epochs=4)
+    whole = train(str(tmp_path / "whole"), asked)  # an epoch is two steps
+    train(str(tmp_path / "parts"), asked.replace(training={"epochs": 1}))
+    resumed = train(str(tmp_path / "parts"), asked)
+    for parts, all_at_once in ((resumed[-1], whole[-1]), (resumed[0], whole[1])):
+        assert all(torch.equal(parts[name], all_at_once[name]) for name in parts)
+    moved = [
+        {name: (after[name] - before[name]).abs().max().item() for name in after}
+        for before, after in itertools.pairwise(whole)
+    ]
+    assert [one["body.weight"] > 0 for one in moved] == [False, True, True]
+    assert all(one["head.weight"] > 0 for one in moved)
+
+
 def train_on_two(rank: int, num_workers: int, meeting: str, folder: str) -> Any:
     results = {}
     for strategy in OF_SEVERAL:
-        asked = experiment(optimizer="adamw", parameter_groups=GROUPS, epochs=3)
+        asked = experiment(optimizer="adamw", parameter_groups=THAWED, epochs=3)
         asked = asked.replace(plan={"workers": 2, "strategy": strategy})
         train(
             f"{folder}/{strategy}", asked, rank=rank, num_workers=num_workers, meeting=f"{meeting}-{strategy}"
@@ -115,7 +133,7 @@ def train_on_two(rank: int, num_workers: int, meeting: str, folder: str) -> Any:
 
 def test_every_strategy_trains_groups_alike_and_continues_them(tmp_path: Path) -> None:
     results = run_together(train_on_two, 2, str(tmp_path))[0]
-    asked = experiment(optimizer="adamw", parameter_groups=GROUPS, epochs=3)
+    asked = experiment(optimizer="adamw", parameter_groups=THAWED, epochs=3)
     for epochs, suffix in ((3, ""), (4, "-on")):
         train(str(tmp_path / "alone"), asked.replace(training={"epochs": epochs}))
         alone = checkpoint.read(tmp_path / "alone" / "checkpoints" / "last.pt")["strategy"]
@@ -124,7 +142,7 @@ def test_every_strategy_trains_groups_alike_and_continues_them(tmp_path: Path) -
             for name, values in alone["model"].items():
                 torch.testing.assert_close(found["model"][name], values, rtol=1e-4, atol=1e-5)
             factors = [group.get("lr_factor") for group in found["optimizer"]["param_groups"]]
-            assert factors == [None, 0.5]
+            assert factors == [1.0, 0.5]
 
 
 def test_an_optimizer_of_another_package_receives_its_options() -> None:
@@ -169,7 +187,15 @@ def test_patterns_that_fit_nothing_or_freeze_everything_are_refused(
     assert message in str(ended.message)
 
 
-@pytest.mark.parametrize("groups", [{"(": {"frozen": True}}, {"x": {"frozen": True, "lr_factor": 2.0}}])
+@pytest.mark.parametrize(
+    "groups",
+    [
+        {"(": {"frozen": True}},
+        {"x": {"frozen": True, "lr_factor": 2.0}},
+        {"x": {"frozen": True, "frozen_epochs": 1}},
+        {"x": {"frozen_epochs": -1}},
+    ],
+)
 def test_impossible_groups_are_refused_in_the_file(groups: dict[str, Any]) -> None:
     with pytest.raises(ExperimentError, match=r"training\.parameter_groups"):
         experiment(parameter_groups=groups)

@@ -253,6 +253,13 @@ def _check_training(experiment: Experiment) -> None:
                 raise ExperimentError(
                     reason, field=f"{section}.{name}", next_step="Remove it, or the section federated."
                 )
+    for pattern, group in experiment.training.parameter_groups.items():
+        if group.frozen_epochs:
+            raise ExperimentError(
+                "each client begins its own steps",
+                field=f"training.parameter_groups.{pattern}.frozen_epochs",
+                next_step="Remove it, or the section federated.",
+            )  # fmt: skip
     rules = experiment.search.root.get("lr_rule")
     if "adascale" in ([experiment.training.lr_rule] if rules is None else rules.values() or []):
         raise ExperimentError(

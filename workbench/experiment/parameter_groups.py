@@ -19,6 +19,9 @@ class ParameterGroup(Section):
         default=None, description="Their weight decay; null for that of the optimizer."
     )
     frozen: bool = Field(default=False, description="Leave them as they are.")
+    frozen_epochs: NonNegativeFloat = Field(
+        default=0.0, description="Leave them as they are for this many epochs, then train them."
+    )
 
 
 def _check_patterns(groups: dict[str, ParameterGroup]) -> dict[str, ParameterGroup]:
@@ -31,6 +34,11 @@ def _check_patterns(groups: dict[str, ParameterGroup]) -> dict[str, ParameterGro
             raise ExperimentError(
                 "frozen parameters have neither a learning rate nor a weight decay", field=pattern
             )
+        if group.frozen and group.frozen_epochs:
+            raise ExperimentError(
+                "parameters are frozen either for some epochs or always", field=pattern,
+                next_step="Remove frozen or frozen_epochs.",
+            )  # fmt: skip
     return groups
 
 

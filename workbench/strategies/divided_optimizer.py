@@ -137,10 +137,16 @@ class DividedOptimizer(PartialOptimizer):
         """The groups as they would be on one worker."""
         return self._groups
 
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take this worker's part; see PartialOptimizer.load_state_dict."""
+        super().load_state_dict(state)
+        for own, whole in zip(self._own.param_groups, self._groups, strict=True):
+            whole.update(_settings(own))
+
     def step(self) -> None:
         """Update this worker's share, and exchange what was updated."""
         for own, whole in zip(self._own.param_groups, self._groups, strict=True):
-            own["lr"] = whole["lr"]
+            own.update(_settings(whole))
         super().step()
         if self._group.num_workers == 1 or self.is_alone:
             return
@@ -160,3 +166,7 @@ class DividedOptimizer(PartialOptimizer):
                 parameter.grad = None
             elif parameter.grad is not None:
                 parameter.grad.zero_()
+
+
+def _settings(group: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in group.items() if name != "params"}

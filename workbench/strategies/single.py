@@ -107,6 +107,8 @@ class Single:
         """Clip, change the parameters, and forget the gradients; see Strategy.update."""
         for group in self._optimizer.param_groups:
             group["lr"] = lr * group.get("lr_factor", 1.0)
+            if group.get("frozen_steps", 0) > 0:  # what is left of them is kept in checkpoints
+                group["lr"], group["frozen_steps"] = 0.0, group["frozen_steps"] - 1
         if self._settings.clip_norm is not None:
             if self._scaler is not None:
                 self._scaler.unscale_(self._optimizer)

@@ -66,7 +66,7 @@ class StepSettings:
         compiles: Whether torch.compile makes code for the model in the first step.
         mark: Called at the end of each part of a step with its name: data, forward, backward, update.
         group: Divides named parameters into the groups of the optimizer; None for a single group. The rate of
-            a step is multiplied by the `lr_factor` of a group.
+            a step is multiplied by the `lr_factor` of a group, and is 0 in its first `frozen_steps`.
         average: Makes the mean of the weights that is evaluated and stored; None for the weights.
         find_unused: Whether workers look in each step for parameters that it leaves without a gradient; auto:
             if the first step leaves any.

@@ -144,6 +144,7 @@ def step_settings(
         **others: Fields of the result that follow from neither.
     """
     training, groups = settings.training, settings.training.parameter_groups
+    steps_per_epoch = num_batches(len(datasets.train), settings.plan.global_batch)
     return StepSettings(
         loss=loss_of(experiment, datasets),
         precision=settings.plan.precision,
@@ -151,10 +152,10 @@ def step_settings(
         recompute=settings.plan.recompute != "none",
         kept_bytes=size_bytes(settings.plan.recompute),
         compiles=settings.plan.compile != "none",
-        average=_average(training, num_batches(len(datasets.train), settings.plan.global_batch)),
+        average=_average(training, steps_per_epoch),
         find_unused=training.find_unused_parameters,
         peak_lr=settings.lr,
-        group=functools.partial(grouped, groups=groups) if groups else None,
+        group=functools.partial(grouped, groups=groups, steps_per_epoch=steps_per_epoch) if groups else None,
         call=call_of(experiment),
         pipeline_schedule=settings.plan.pipeline_schedule,
         example=_few_samples(datasets.train) if settings.plan.stages > 1 else None,

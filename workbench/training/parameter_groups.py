@@ -42,26 +42,28 @@ def freeze(model: nn.Module, groups: Mapping[str, ParameterGroup]) -> None:
 
 
 def grouped(
-    named: Iterable[tuple[str, nn.Parameter]], groups: Mapping[str, ParameterGroup]
+    named: Iterable[tuple[str, nn.Parameter]], groups: Mapping[str, ParameterGroup], steps_per_epoch: int
 ) -> list[dict[str, Any]]:
-    """Return trained parameters as the groups of an optimizer, which hold their `lr_factor`.
+    """Return trained parameters as the groups of an optimizer, with their `lr_factor` and `frozen_steps`.
 
     Args:
         named: The trained parameters with their names.
         groups: By the pattern of the names that they concern.
+        steps_per_epoch: Optimizer steps of an epoch.
     """
     by_pattern: dict[str | None, list[nn.Parameter]] = {}
     for name, parameter in named:
         by_pattern.setdefault(_pattern_of(name, groups), []).append(parameter)
     return [
-        {"params": parameters} | ({} if pattern is None else _settings(groups[pattern]))
+        {"params": parameters} | ({} if pattern is None else _settings(groups[pattern], steps_per_epoch))
         for pattern, parameters in by_pattern.items()
     ]
 
 
-def _settings(group: ParameterGroup) -> dict[str, Any]:
+def _settings(group: ParameterGroup, steps_per_epoch: int) -> dict[str, Any]:
     decay = {} if group.weight_decay is None else {"weight_decay": group.weight_decay}
-    return {"lr_factor": group.lr_factor, **decay}
+    frozen = {"frozen_steps": round(group.frozen_epochs * steps_per_epoch)} if group.frozen_epochs else {}
+    return {"lr_factor": group.lr_factor, **decay, **frozen}
 
 
 def _pattern_of(name: str, groups: Mapping[str, ParameterGroup]) -> str | None:
