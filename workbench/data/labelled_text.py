@@ -15,8 +15,9 @@ from workbench.data.options import DatasetOptions, existing_path
 from workbench.data.reading import Reading, some_of
 from workbench.data.splits import ArraySplit, Datasets, Task, split_indices
 from workbench.data.tables import column_of, number_classes, read_table
-from workbench.data.tokens import TokenKind, encode_texts, learn_vocabulary, split_text
+from workbench.data.tokens import encode_texts, learn_vocabulary, split_text
 from workbench.errors import DataError, ExperimentError
+from workbench.experiment.setting_types import TokenKind
 
 _WORDS: TokenKind = "words"
 _NUM_CLASSES = 8

@@ -13,7 +13,7 @@ import numpy as np
 
 if TYPE_CHECKING:
     from workbench.data.columns import Column
-    from workbench.data.tokens import TokenKind
+    from workbench.experiment.setting_types import TokenKind
 
 MAX_SAMPLES = 5_000
 """How many train samples a reading has at most: what is known of their distribution comes from these."""

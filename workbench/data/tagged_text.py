@@ -16,8 +16,9 @@ from workbench.data.cache import Cached, cached, file_stamp
 from workbench.data.options import DatasetOptions, existing_path
 from workbench.data.reading import Reading, some_of
 from workbench.data.splits import ArraySplit, Datasets, Task
-from workbench.data.tokens import TokenKind, encode_texts, learn_vocabulary
+from workbench.data.tokens import encode_texts, learn_vocabulary
 from workbench.errors import DataError
+from workbench.experiment.setting_types import TokenKind
 
 _SPACES: TokenKind = "spaces"
 IGNORED = -100

@@ -5,12 +5,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Literal
 
 import numpy as np
 
-TokenKind = Literal["words", "spaces"]
-"""words: words and signs, in small letters; spaces: whatever spaces separate, unchanged."""
+from workbench.experiment.setting_types import TokenKind
 
 PADDING = ""
 """What the places after the end of a text hold: the first of the vocabulary."""

@@ -15,8 +15,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
-from workbench.data.tokens import TokenKind
 from workbench.errors import RunError
+from workbench.experiment.setting_types import TokenKind
 
 CARD = "card.json"
 MODEL = "model.onnx"

@@ -27,6 +27,8 @@ from workbench.formatting import parse_bytes, parse_duration_s
 from workbench.refusals import Checked
 
 Auto = Literal["auto"]
+TokenKind = Literal["words", "spaces"]
+"""How a text is divided. words: words and signs, in small letters; spaces: by spaces, unchanged."""
 no_truth_value = BeforeValidator(lambda given: _no_truth_value(given))
 exact_number = AfterValidator(lambda given: _exact(given))
 ExactInt = Annotated[int, exact_number]
