@@ -143,7 +143,7 @@ def test_a_model_is_trained_in_parts_and_a_replay_reaches_the_same(store: Store)
 def test_several_workers_train_a_member(store: Store) -> None:
     pairs = population(
         "descend_together", plan={"workers": 2}, resources={"concurrency": 1},
-        sampler_options={"population": 2, "length": 8},
+        sampler_options={"population": 2, "every": 4, "length": 8},
     )  # fmt: skip
     sweep = Sweep(store, store.create_run(pairs)).launch("inline").wait("complete")
     assert [(trial.state, len(trial.worker_pids)) for trial in sweep.trials] == [("complete", 2)] * 4
