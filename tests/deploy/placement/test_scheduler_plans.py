@@ -27,7 +27,7 @@ def test_nothing_is_recommended_beyond_the_limits() -> None:
     given = system().with_load(0.5)
     plans = expected_plans(given, 0.05)
     assert recommend(plans, Objective(p95_latency=1e-6)) is None
-    assert "No scheduler keeps to place.objective" in verdict(given, plans, None)[0]
+    assert "No scheduler meets place.objective" in verdict(given, plans, None)[0]
     assert recommend(plans, Objective(accuracy=0.999)) is None
 
 
