@@ -38,6 +38,8 @@ BASE: dict[str, Any] = {
         ("search.average_start", {"search": {"average_start": {"low": 0.5, "high": 0.9}}}),
         ("training.checkpoint_after", {"training": {"checkpoint_after": "5m"}}),
         ("training.measure_noise", {"training": {"measure_noise": True}}),
+        ("training.augment", {"training": {"augment": {"noise": 0.1}}}),
+        ("search.augment.noise", {"search": {"augment.noise": {"low": 0.0, "high": 0.2}}}),
         ("training.lr_rule", {"training": {"lr_rule": "adascale"}}),
         (
             "training.parameter_groups.head.frozen_epochs",

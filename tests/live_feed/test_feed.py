@@ -193,7 +193,7 @@ def test_every_figure_that_a_head_names_is_one_that_can_be_drawn() -> None:
     from workbench.plots.prepare_model import PART_OF_FIGURE
 
     named = {"pareto", *PART_OF_FIGURE, *run_summaries.SWEEP_FIGURES, *run_summaries.ADVICE_FIGURES}
-    assert set(FIGURES) - {"convergence", "throughput"} == named
+    assert set(FIGURES) - {"convergence", "throughput", "schedule"} == named
 
 
 def test_the_list_of_runs_is_a_window_with_labels_and_a_curve(tmp_path: Path, feed: Feed) -> None:

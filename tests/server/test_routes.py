@@ -182,8 +182,12 @@ class TestReading:
             {"path": "mine/sweep.yaml", "name": "sweep", "help": "The first one.", "kind": "experiment"},
         ]
         assert {(file["name"], file["kind"]) for file in found[2:]} == {
-            (name, "example") for name in ("breast_cancer", "digits", "digits_exits", "federated", "text")
-        }
+            (name, "example")
+            for name in (
+                "breast_cancer", "digits", "digits_exits", "federated", "labelled_text", "masks", "series",
+                "tagged_text", "text",
+            )
+        }  # fmt: skip
         assert all(Path(file["path"]).is_file() for file in found[2:])
 
 

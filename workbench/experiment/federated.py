@@ -48,6 +48,7 @@ _OF_OPTIMIZER_STEPS = {
     "measure_noise": "the noise of gradients is not measured on clients",
     "find_unused_parameters": "each client is trained by a single worker",
     "checkpoint_after": "checkpoints are written between rounds",
+    "augment": "clients train on their samples as they are",
 }
 # What a plan may hold by dimension, and why nothing else.
 _PLAN: dict[str, tuple[tuple[PlanValue, ...], str]] = {
@@ -248,11 +249,10 @@ def _check_searched(federated: Federated, searched: Mapping[str, Any]) -> None:
 def _check_training(experiment: Experiment) -> None:
     given = experiment.training.model_fields_set
     for name, reason in _OF_OPTIMIZER_STEPS.items():
-        for section, names in (("search", experiment.search.root), ("training", given)):
-            if name in names:
-                raise ExperimentError(
-                    reason, field=f"{section}.{name}", next_step="Remove it, or the section federated."
-                )
+        searched = next((each for each in experiment.search.root if each.partition(".")[0] == name), None)
+        if searched is not None or name in given:
+            field = f"training.{name}" if searched is None else f"search.{searched}"
+            raise ExperimentError(reason, field=field, next_step="Remove it, or the section federated.")
     for pattern, group in experiment.training.parameter_groups.items():
         if group.frozen_epochs:
             raise ExperimentError(
