@@ -95,7 +95,7 @@ def test_pruned_trials_keep_their_reports_and_give_their_warm_worker_to_the_next
         assert trial.last_step < 9
         assert trial.values == reports[-1].values
     # The next trial may begin while the worker of a pruned one stops; on either it finds a warm one.
-    assert len({trial.worker_pids[0] for trial in sweep.trials}) <= 2
+    assert len({trial.worker_pids[0] for trial in sweep.trials}) < len(sweep.trials)
     ended = {event.trial: event.time_unix_s for event in sweep.of(TrialEnded)}
     started = {event.trial: event.time_unix_s for event in sweep.of(TrialStarted)}
     for trial in pruned:
