@@ -264,9 +264,14 @@ class _Reader:
             return tuple(written)
         assert dimension.candidates is not None
         candidates = dimension.candidates(hardware)
-        if name == "strategy" and self._experiment.makes_own_steps:
+        if name == "strategy" and self._needs_whole_step():
             candidates = tuple(each for each in candidates if capabilities_of(str(each)).has_whole_step)
         return candidates[:1] if dimension.advised_for == "nothing" else candidates
+
+    def _needs_whole_step(self) -> bool:
+        """Return whether each worker must hold all parameters and gradients."""
+        has_hook = self._experiment.training.gradient_hook is not None or "gradient_hook" in self._search
+        return self._experiment.makes_own_steps or has_hook
 
     def rates(self, optimizer: str) -> tuple[tuple[float, float], tuple[float, ...] | None]:
         """Return the range of rates at the reference batch, and the rates where they are listed."""

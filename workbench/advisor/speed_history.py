@@ -37,7 +37,7 @@ NUM_EARLIER_RUNS = 50
 """How many of the newest runs of a store are scanned."""
 Source = Literal["probe", "trial alone", "trial beside others"]
 _VERSIONED = ("torch", "workbench")
-_TRAINING = ("optimizer", "optimizer_options", "momentum", "weight_decay", "clip_norm")
+_TRAINING = ("optimizer", "optimizer_options", "momentum", "weight_decay", "clip_norm", "gradient_hook")
 
 
 def setting_of(

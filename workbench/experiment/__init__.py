@@ -47,7 +47,12 @@ from workbench.experiment.search_methods import Confirm, EarlyStop, Sampler
 from workbench.experiment.searched_fields import check_searched_fields
 from workbench.experiment.sections import Budget, Resources, Training
 from workbench.experiment.setting_types import PositiveInt
-from workbench.experiment.what_is_trained import check_momentum, check_unit, check_what_is_trained
+from workbench.experiment.what_is_trained import (
+    check_gradient_hook,
+    check_momentum,
+    check_unit,
+    check_what_is_trained,
+)
 from workbench.experiment.yaml_file import read_yaml, read_yaml_file, write_yaml
 from workbench.space import Space
 
@@ -177,6 +182,7 @@ class Experiment(BaseModel):
         _check_objectives(self)
         check_unit(self)
         check_momentum(self)
+        check_gradient_hook(self)
         check_searched_fields(self)
         is_endless = self.max_configurations() is None and not _enumerates_grid(self.sampler)
         self.confirm.check(repeats=self.repeats, num_objectives=len(self.objectives), is_endless=is_endless)

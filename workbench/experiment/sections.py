@@ -21,6 +21,7 @@ from workbench.experiment.setting_types import (
     Auto,
     Epochs,
     ExactInt,
+    GradientHook,
     OpenSamples,
     OptionalBytes,
     OptionalEnergy,
@@ -96,6 +97,14 @@ class Training(Section):
     )
     clip_norm: PositiveFloat | None = Field(
         default=None, description="Largest norm of the gradients; larger ones are scaled down."
+    )
+    gradient_hook: GradientHook | None = Field(
+        default=None,
+        description="Function that changes the gradients of each step in place, before they are clipped: "
+        "package.module:function.",
+    )
+    gradient_hook_options: dict[str, JsonValue] = Field(
+        default_factory=dict, description="Arguments of gradient_hook, by name."
     )
     average_decay: Annotated[float, Field(gt=0, lt=1)] | None = Field(
         default=None,

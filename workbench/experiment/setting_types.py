@@ -32,6 +32,8 @@ TokenKind = Literal["words", "spaces"]
 no_truth_value = BeforeValidator(lambda given: _no_truth_value(given))
 exact_number = AfterValidator(lambda given: _exact(given))
 ExactInt = Annotated[int, exact_number]
+GradientHook = Annotated[str, Field(pattern=r"^[^:\s]+:[^:\s]+$")]
+"""A function outside the workbench: package.module:function."""
 PositiveInt = Annotated[int, Field(gt=0), no_truth_value, exact_number]
 
 

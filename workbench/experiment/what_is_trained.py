@@ -12,7 +12,10 @@ from workbench.plan import PlanValue
 if TYPE_CHECKING:
     from workbench.experiment import Experiment
 
-_OF_OPTIMIZERS = ("optimizer", "momentum", "weight_decay", "optimizer_options", "parameter_groups", "adapter")
+_OF_OPTIMIZERS = (
+    "optimizer", "momentum", "weight_decay", "optimizer_options", "parameter_groups", "adapter",
+    "gradient_hook",
+)  # fmt: skip
 # What a plan may hold by dimension, why nothing else, and the next step.
 _PLAN_OF_OWN_STEPS: dict[str, tuple[tuple[PlanValue, ...], str, str]] = {
     "compile": (
@@ -77,6 +80,20 @@ def check_momentum(experiment: Experiment) -> None:
             raise ExperimentError(
                 "only the optimizer sgd reads it", field=field, next_step="Remove it, or train with sgd."
             )
+
+
+def check_gradient_hook(experiment: Experiment) -> None:
+    """Refuse options of a gradient hook where none is named."""
+    if experiment.training.gradient_hook is not None or "gradient_hook" in experiment.search.root:
+        return
+    setting = "gradient_hook_options"
+    searched = [name for name in experiment.search.root if name.startswith(f"{setting}.")]
+    if searched or experiment.training.gradient_hook_options:
+        raise ExperimentError(
+            "there is no gradient hook that would receive it",
+            field=f"search.{searched[0]}" if searched else f"training.{setting}",
+            next_step="Name the function as training.gradient_hook, or remove it.",
+        )
 
 
 def _check_function(experiment: Experiment) -> None:

@@ -52,6 +52,7 @@ def resolve_plan(
     assert plan is not None
     _check_precision(plan, hardware, params)
     _check_strategy(plan, params)
+    _check_gradient_hook(plan, training, params)
     _check_exchange(plan, training, params)
     return plan
 
@@ -166,6 +167,20 @@ def _check_strategy(plan: Plan, params: Mapping[str, JsonValue]) -> None:
             field=field_of("plan", "strategy", params),
             allowed=", ".join(["auto", *able]),
             next_step="Choose one of these, or one worker.",
+        )
+
+
+def _check_gradient_hook(plan: Plan, training: Training, params: Mapping[str, JsonValue]) -> None:
+    """Refuse a function of whole gradients where workers hold parts of them."""
+    if training.gradient_hook is None or plan.strategy not in STRATEGIES:
+        return
+    if not capabilities_of(plan.strategy).has_whole_step:
+        able = [name for name in STRATEGIES.names() if capabilities_of(name).has_whole_step]
+        raise ExperimentError(
+            f"{plan.strategy} divides what a gradient hook would change",
+            field=field_of("plan", "strategy", params),
+            allowed=", ".join(["auto", *able]),
+            next_step="Choose one of these, or remove training.gradient_hook.",
         )
 
 

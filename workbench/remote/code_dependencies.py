@@ -21,7 +21,7 @@ NOT_CODE = frozenset({"__pycache__", ".git", ".venv", ".ipynb_checkpoints"})
 def components_of(experiment: Experiment) -> list[Component]:
     """Return all components that an experiment names."""
     found = [experiment.model, experiment.data, experiment.train, experiment.loss, *experiment.own_metrics]
-    for setting in ("optimizer", "schedule"):
+    for setting in ("optimizer", "schedule", "gradient_hook"):
         searched = experiment.search.root.get(setting)
         named = [getattr(experiment.training, setting), *((searched.values() or []) if searched else [])]
         found += [Component(name=str(name)) for name in named if ":" in str(name)]

@@ -50,6 +50,7 @@ class Single:
         if self._settings.compiles:
             self._trained = self._compile(self._trained)
         named = [item for item in model.named_parameters() if item[1].requires_grad]
+        self._named = dict(named) if self._settings.gradient_hook is not None else {}
         self._parameters = [parameter for _, parameter in named]
         if self._settings.group is None:
             self._optimizer: Optimizer = optimizer(self._parameters)
@@ -109,9 +110,14 @@ class Single:
             group["lr"] = lr * group.get("lr_factor", 1.0)
             if group.get("frozen_steps", 0) > 0:  # what is left of them is kept in checkpoints
                 group["lr"], group["frozen_steps"] = 0.0, group["frozen_steps"] - 1
+        hook = self._settings.gradient_hook
+        if self._scaler is not None and (hook is not None or self._settings.clip_norm is not None):
+            self._scaler.unscale_(self._optimizer)
+        if hook is not None:
+            gradients = {name: item.grad for name, item in self._named.items() if item.grad is not None}
+            with torch.no_grad():
+                hook(gradients)
         if self._settings.clip_norm is not None:
-            if self._scaler is not None:
-                self._scaler.unscale_(self._optimizer)
             self._clip(self._settings.clip_norm)
         if self._scaler is None:
             self._optimizer.step()

@@ -59,6 +59,8 @@ class StepSettings:
     Attributes:
         loss: (outputs, targets) -> mean over the samples of a batch.
         precision: Type of the arithmetic: fp32, bf16 or fp16.
+        gradient_hook: Changes the gradients of a step, by the names of their parameters, in place before
+            they are clipped; only for strategies in which each worker holds all of them.
         clip_norm: Gradients are scaled down to at most this norm.
         recompute: Whether the activations of the model's blocks are computed again in the backward pass.
         kept_bytes: What the forward passes of all micro batches that are under way may keep at most, so that
@@ -79,6 +81,7 @@ class StepSettings:
 
     loss: Callable[[Any, Any], Tensor]
     precision: str = "fp32"
+    gradient_hook: Callable[[dict[str, Tensor]], None] | None = None
     clip_norm: float | None = None
     recompute: bool = False
     kept_bytes: int | None = None

@@ -240,6 +240,9 @@ def _check_configurations(experiment: Experiment) -> None:
         if is_own_schedule(settings.training.schedule):
             field = field_of("training", "schedule", experiment.search.root)
             _check_reference(Component(name=settings.training.schedule), field)
+        if settings.training.gradient_hook is not None:
+            field = field_of("training", "gradient_hook", experiment.search.root)
+            _check_reference(Component(name=settings.training.gradient_hook), field)
         if settings.plan.strategy not in STRATEGIES:
             raise unknown("plan.strategy", f"unknown strategy {settings.plan.strategy!r}", STRATEGIES.names())
         check_exchange(experiment, settings.plan)

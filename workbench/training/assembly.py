@@ -41,6 +41,7 @@ from workbench.resources.compiler import check_compiler
 from workbench.strategies import STRATEGIES
 from workbench.strategies.strategy import StepSettings, Strategy, Worker
 from workbench.strategies.weight_mean import EqualMean, MovingMean, WeightMean
+from workbench.training.gradient_hook import gradient_hook_of
 from workbench.training.loaders import Loaders
 from workbench.training.loading import load_trial_data
 from workbench.training.objectives import check_objectives
@@ -148,6 +149,7 @@ def step_settings(
     return StepSettings(
         loss=loss_of(experiment, datasets),
         precision=settings.plan.precision,
+        gradient_hook=gradient_hook_of(training),
         clip_norm=training.clip_norm,
         recompute=settings.plan.recompute != "none",
         kept_bytes=size_bytes(settings.plan.recompute),
