@@ -50,6 +50,8 @@ SETTINGS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
         "augment": st.sampled_from([None, {"mixup": 0.2}, {"noise": 0.1, "crop": 0.25}]),
         "adapter": st.sampled_from([None, {"method": "lora", "rank": 4, "targets": ["q"]}]),
         "warmup_epochs": st.sampled_from(["auto", 0, 2.5]),
+        "gradient_hook": st.sampled_from([None, "my.hooks:centralize"]),
+        "gradient_hook_options": _JSON,
         "clip_norm": st.sampled_from([None, 0.5]),
         "average_decay": st.sampled_from([None, 0.99]),
         "average_start": st.sampled_from([None, 0.75]),
@@ -271,6 +273,8 @@ def experiments(draw: st.DrawFn) -> Experiment:
     else:
         search = draw(st.sampled_from([{}, {"lr": _LR}, {"lr": _LR, "num_layers": {"low": 1, "high": 3}}]))
         training = draw(_section("training", search))
+        if training.get("gradient_hook") is None:
+            training.pop("gradient_hook_options", None)
         fields |= {
             "model": draw(st.sampled_from(["mlp", "convnet", {"name": "mlp", "dropout": 0.5}])),
             "data": draw(st.sampled_from(["digits", {"name": "text", "context": 8}])),
