@@ -27,7 +27,6 @@ from workbench.sweeps.budget import (
     extended,
     has_room,
     honest_ending,
-    num_configurations_without_improvement,
     reason_to_end,
 )
 
@@ -294,7 +293,7 @@ def test_a_part_of_a_gpu_counts_as_that_part() -> None:
 )
 def test_a_plateau_is_counted_from_the_end_of_the_best(losses: list[float | None], without: int) -> None:
     history = make_history(losses, budget={"plateau": 2})
-    assert num_configurations_without_improvement(history) == without
+    assert history.num_configurations_without_improvement() == without
     reason = reason_to_end(history, 200.0)
     assert reason == (("plateau", "no better configuration among the last 2") if without == 2 else None)
 

@@ -70,9 +70,10 @@ def systematic_failure(history: History) -> str | None:
     if history.replay_of is not None or not history.drivers:
         return None
     metrics = [item.metric for item in history.objectives]
-    over = [trial for trial in history.trials.values() if trial.finished]
-    if over and all(trial.is_unreported for trial in over):
-        return f"trial {over[0].number}: {over[0].message}"
+    over = (trial for trial in history.trials.values() if trial.finished)  # a driver asks often: see few
+    first = next(over, None)
+    if first is not None and first.is_unreported and all(trial.is_unreported for trial in over):
+        return f"trial {first.number}: {first.message}"
     if any(metric in trial.last_values for trial in history.trials.values() for metric in metrics):
         return None
     since_unix_s = history.drivers[-1].time_unix_s

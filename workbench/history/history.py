@@ -21,9 +21,6 @@ from workbench.events import (
     AlertCleared,
     AlertDelivered,
     AlertRaised,
-    AttachmentSaved,
-    AttemptEnded,
-    CheckpointSaved,
     CheckpointsDeleted,
     DriverStarted,
     EnergyMetered,
@@ -31,23 +28,18 @@ from workbench.events import (
     ModelChosen,
     Noted,
     ReplayPlanned,
-    ResizeMeasured,
     RunState,
     RunStateChanged,
     SettingsChanged,
-    TrialEnded,
-    TrialPlanned,
     TrialProposed,
-    TrialReported,
-    TrialResized,
-    TrialStarted,
     TrialState,
 )
 from workbench.experiment import Budget, Constraint, Experiment, Objective
 from workbench.experiment.changing import change, values_of
 from workbench.experiment.search_changes import SEARCH, covering, with_changes
 from workbench.history.alert import Alert
-from workbench.history.trial import Trial, apply_to_trial
+from workbench.history.standings import Rank, Standings
+from workbench.history.trial import Trial, TrialEvent, apply_to_trial
 
 if TYPE_CHECKING:
     from workbench.history.reports import Reports
@@ -86,6 +78,7 @@ class History:
         self.energy_wh: float | None = None
         """What the trials have used, in watt-hours, as far as a limit on energy had it recorded."""
         self._trainings: dict[int, list[Trial]] = {}  # by configuration
+        self._standings = Standings(self)
         self.active_before_s = 0.0
         self.waited_s = 0.0
         """How long users waited for the first driver, as far as that counts as time of the run."""
@@ -136,18 +129,8 @@ class History:
                 trial = self.trials[event.trial]
                 trial.checkpoints_deleted = event.reason
                 trial.last_checkpoint = trial.best_checkpoint = None
-            case (
-                TrialStarted()
-                | TrialPlanned()
-                | TrialReported()
-                | CheckpointSaved()
-                | AttachmentSaved()
-                | AttemptEnded()
-                | TrialResized()
-                | ResizeMeasured()
-                | TrialEnded()
-            ):
-                apply_to_trial(self.trials[event.trial], event)
+            case _ if isinstance(event, TrialEvent):
+                self._apply_to_trial(self.trials[event.trial], event)
             case AlertRaised():
                 self.alerts[event.alert] = Alert(event)
             case AlertCleared():
@@ -157,6 +140,12 @@ class History:
             case _:
                 pass
         self._note_time(event.time_unix_s)
+
+    def _apply_to_trial(self, trial: Trial, event: TrialEvent) -> None:
+        had_ended = trial.finished
+        apply_to_trial(trial, event)
+        if had_ended or trial.finished:
+            self._standings.changed.add(trial.configuration)
 
     def _change_settings(self, event: SettingsChanged) -> None:
         limits = {path: value for path, value in event.settings.items() if path != SEARCH}
@@ -211,6 +200,9 @@ class History:
                 trial.state, trial.interrupted = "stopped", True
             elif not ended and trial.interrupted:
                 trial.state, trial.interrupted = "waiting", False
+            else:
+                continue
+            self._standings.changed.add(trial.configuration)
 
     def _plan_replay(self, event: ReplayPlanned) -> None:
         self.replay_of, self.num_recorded = event.of_run_id, len(event.proposals)
@@ -262,8 +254,12 @@ class History:
 
         With repeats, the best is the repeat nearest to the mean of the best configuration.
         """
-        ranked = self.ranked()
-        return ranked[0] if ranked else None
+        return self._standings.best()
+
+    def num_configurations_without_improvement(self) -> int:
+        """Return how many configurations have ended since the best one did."""
+        best = self.best()
+        return 0 if best is None else self._standings.num_configurations_ended_after(best)
 
     def ranked(self, among: Iterable[Trial] | None = None) -> list[Trial]:
         """Return the complete, feasible trials with finite objectives, best first.
@@ -275,21 +271,23 @@ class History:
         Args:
             among: Only of these trials, which takes as long as they are many, not as the run is.
         """
+        ranks = sorted(self.ranks(self.trials.values() if among is None else among))
+        return [self.trials[rank[-1]] for rank in ranks]
+
+    def ranks(self, among: Iterable[Trial]) -> list[Rank]:
+        """Return by what those of some trials are ordered that are complete and feasible."""
         objective = self.experiment.objectives[0]
         sign = -1.0 if objective.goal == "maximize" else 1.0
-        feasible = self._feasible(self.trials.values() if among is None else among)
+        feasible = [trial for trial in among if trial.state == "complete" and self.is_feasible(trial)]
         one_of_each = {trial.configuration: trial for trial in feasible}
         standings = {number: self._standing(trial, objective.metric) for number, trial in one_of_each.items()}
 
-        def key(trial: Trial) -> tuple[int, float, int, float, int]:
+        def rank(trial: Trial) -> Rank:
             doubt, mean = standings[trial.configuration]
             distance = abs(trial.values[objective.metric] - mean)
             return doubt, sign * mean, trial.configuration, distance, trial.number
 
-        return sorted(feasible, key=key)
-
-    def _feasible(self, trials: Iterable[Trial]) -> list[Trial]:
-        return [trial for trial in trials if trial.state == "complete" and self.is_feasible(trial)]
+        return [rank(trial) for trial in feasible]
 
     def _standing(self, trial: Trial, metric: str) -> tuple[int, float]:
         """Return how doubtful the mean of a trial's configuration is, and that mean."""
@@ -297,6 +295,10 @@ class History:
         known, times = [value for value in values if math.isfinite(value)], len(values)
         doubt = (times <= self.experiment.repeats) + (times < self.experiment.repeats)
         return doubt, math.fsum(known) / len(known)
+
+    def trainings_of(self, configuration: int) -> list[Trial]:
+        """Return the trials of a configuration, by number."""
+        return self._trainings[configuration]
 
     def repeats_of(self, trial: Trial) -> list[Trial]:
         """Return the complete trials of a trial's configuration, by number."""
@@ -357,11 +359,12 @@ class History:
 
     def target_reached(self) -> bool:
         """Return whether there is a target and one complete, feasible trial meets every target."""
+        return self._standings.is_target_reached()
+
+    def meets_targets(self, trial: Trial) -> bool:
+        """Return whether there is a target and a trial with finite objectives meets every target."""
         targets = [item for item in self.objectives if item.target is not None]
-        return bool(targets) and any(
-            all(_meets(item, trial.values) for item in targets)
-            for trial in self._feasible(self.trials.values())
-        )
+        return bool(targets) and all(_meets(item, trial.values) for item in targets)
 
     def to_json(self) -> dict[str, Any]:
         """Return state, best and trials as plain values for programs to read."""

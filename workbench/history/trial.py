@@ -28,6 +28,18 @@ from workbench.formatting import format_duration, format_rate
 from workbench.history.failure_place import failure_place
 from workbench.plan import PartialPlan
 
+TrialEvent = (
+    TrialStarted
+    | TrialPlanned
+    | TrialReported
+    | CheckpointSaved
+    | AttachmentSaved
+    | AttemptEnded
+    | TrialResized
+    | ResizeMeasured
+    | TrialEnded
+)
+
 
 @dataclasses.dataclass
 class Resize:
@@ -186,18 +198,7 @@ class Trial:
         }
 
 
-def apply_to_trial(
-    trial: Trial,
-    event: TrialStarted
-    | TrialPlanned
-    | TrialReported
-    | CheckpointSaved
-    | AttachmentSaved
-    | AttemptEnded
-    | TrialResized
-    | ResizeMeasured
-    | TrialEnded,
-) -> None:
+def apply_to_trial(trial: Trial, event: TrialEvent) -> None:
     """Apply the next event of a trial to its record."""
     match event:
         case TrialStarted():

@@ -70,7 +70,7 @@ def reason_to_end(history: History, now_unix_s: float) -> tuple[str, str] | None
     if budget.money is not None and (cost_of(history, now_unix_s) or 0.0) >= budget.money:
         return "money", f"the budget of {describe_amount(MONEY, budget.money, budget.price)} is used up"
     if budget.plateau is not None:
-        without = num_configurations_without_improvement(history)
+        without = history.num_configurations_without_improvement()
         if without >= budget.plateau:
             return "plateau", f"no better configuration among the last {without}"
     return None
@@ -115,7 +115,7 @@ def extended(history: History, more: Mapping[str, float], now_unix_s: float) -> 
         "budget.gpu_time": history.gpu_s(now_unix_s),
         ENERGY: history.energy_wh or 0.0,
         MONEY: cost_of(history, now_unix_s) or 0.0,
-        "budget.plateau": num_configurations_without_improvement(history),
+        "budget.plateau": history.num_configurations_without_improvement(),
     }
     for path, added in more.items():
         if path not in LIMITS or not isinstance(added, int | float) or not added > 0:
@@ -137,18 +137,3 @@ def extended(history: History, more: Mapping[str, float], now_unix_s: float) -> 
             next_step="Start another run with another target that learns from this one: --warm-start.",
         )
     return found
-
-
-def num_configurations_without_improvement(history: History) -> int:
-    """Return how many configurations have ended since the best one did."""
-    best = history.best()
-    if best is None or best.ended_unix_s is None:
-        return 0
-    return len(
-        {
-            trial.configuration
-            for trial in history.trials.values()
-            if trial.finished and (trial.ended_unix_s or 0.0) > best.ended_unix_s
-        }
-        - {best.configuration}
-    )
