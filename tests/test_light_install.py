@@ -173,6 +173,6 @@ def test_the_doctor_names_what_is_out_of_range(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(importlib.metadata, "version", version)
     broken = {subject: (text, fix) for subject, state, text, fix in find_packages() if state == "broken"}
 
-    assert broken["torch"] == ("2.8.0+cu128 is installed; needed is >=2.9", "pip install 'torch>=2.9'")
-    assert broken["optuna"][0].startswith("3.6.1 is installed; needed is <6,>=")
-    assert broken["scipy"][0].startswith("not installed; needed is >=")
+    assert broken["torch"] == ("2.8.0+cu128 is installed; required: >=2.9", "pip install 'torch>=2.9'")
+    assert broken["optuna"][0].startswith("3.6.1 is installed; required: <6,>=")
+    assert broken["scipy"][0].startswith("not installed; required: >=")

@@ -164,7 +164,7 @@ def _explain(
     if all(item["type"] in _ALLOWED for item in found):
         alternatives = dict.fromkeys(_ALLOWED[item["type"]].format(**item.get("ctx", {})) for item in found)
         allowed = ", or ".join(alternatives)
-        return ExperimentError(f"{_SHORT.repr(first['input'])} is refused", field=field, allowed=allowed)
+        return ExperimentError(f"{_SHORT.repr(first['input'])} is not valid", field=field, allowed=allowed)
     message = first["msg"].removeprefix("Value error, ")
     got = _SHORT.repr(first["input"])
     return ExperimentError(f"{message[0].lower()}{message[1:]}, got {got}", field=field)

@@ -12,7 +12,7 @@ export const TAB_NAMES: Record<Tab, string> = {
   resources: "Machines",
 };
 
-/** Views that there is something to see in; an advice that tries no configurations has no curves. */
+/** Views that there is something to see in; advice that tries no configurations has no curves. */
 export function tabsOf({ view, run }: State): Tab[] {
   const hasTrials = !run || run.kind === "sweep" || Object.keys(run.counts).length > 0;
   const isAdvised = Boolean(run && (run.kind === "advice" || run.card));

@@ -20,7 +20,7 @@ export interface ActionSnippet {
   python: string;
 }
 
-/** An advice in parts. */
+/** Advice in parts. */
 export interface AdviceCard {
   /** What it is best for. */
   goal: string;

@@ -89,7 +89,7 @@ test("a value typed over the advised one is applied, also when the form was draw
   );
 });
 
-test("an advice is measured only for a valid experiment", () => {
+test("advice is measured only for a valid experiment", () => {
   const { kernel, form } = buildForm();
   const { rerender } = render(<AdvicePart form={form} themeName="light" />);
   fireEvent.submit(document.querySelector("form")!);

@@ -142,7 +142,7 @@ test("only what is on the screen is asked for", () => {
   assert.deepEqual(hiddenSubscription(state), { run: "a", log_after: 0 });
 });
 
-test("an advice without trials has no curves, and shows its card first", () => {
+test("advice without trials has no curves, and shows its card first", () => {
   const state = new State({ run: "a" });
   assert.deepEqual([tabOf(state), tabsOf(state).includes("advice")], ["curves", false]);
   state.run = { kind: "advice", counts: {}, card: null } as unknown as RunDetail;

@@ -126,7 +126,7 @@ def test_noise_that_is_nowhere_estimable_is_no_noise_scale_of_infinity(tmp_path:
     ("row", "said"),
     [
         ("256,0,1,1", "line 2, column progress: '0'"),
-        ("256,1,nan,1", "line 2, column grad_sqr: 'nan' is refused; allowed: a finite number"),
+        ("256,1,nan,1", "line 2, column grad_sqr: 'nan' is not valid; allowed: a finite number"),
         ("1.5,1,1,1", "line 2, column global_batch"),
         ("256,1,1", "line 2, column grad_var: the line ends before it"),
     ],

@@ -1,4 +1,4 @@
-"""How many loaders an advice tries, recommends, and what it says about them."""
+"""How many loaders advice tries, recommends, and what it says about them."""
 
 from __future__ import annotations
 

@@ -45,10 +45,10 @@ def test_rows_are_read_in_order_with_what_lacks_as_none(tmp_path: Path) -> None:
         ("", "has no column gpus"),
         (
             "gpus,step_time_s\n1,0.5\n2,fast\n",
-            "line 3, column step_time_s: 'fast' is refused; allowed: a number",
+            "line 3, column step_time_s: 'fast' is not valid; allowed: a number",
         ),
-        ("gpus,step_time_s\n1,-1\n", "line 2, column step_time_s: '-1' is refused"),
-        ("gpus,step_time_s\n1.5,1\n", "line 2, column gpus: '1.5' is refused; allowed: a whole number"),
+        ("gpus,step_time_s\n1,-1\n", "line 2, column step_time_s: '-1' is not valid"),
+        ("gpus,step_time_s\n1.5,1\n", "line 2, column gpus: '1.5' is not valid; allowed: a whole number"),
         ("gpus,step_time_s\n1,nan\n", "line 2, column step_time_s: 'nan'"),
         ("gpus,step_time_s\n1,inf\n", "line 2, column step_time_s: 'inf'"),
         ("gpus,step_time_s\n1\n", "line 2, column step_time_s: the line ends before it"),

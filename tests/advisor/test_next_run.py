@@ -144,9 +144,9 @@ def test_an_empty_cell_is_a_run_that_never_reached_the_target(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("row", "said"),
     [
-        ("64,never", "line 2, column epochs_to_target: 'never' is refused; allowed: .* or nothing where"),
+        ("64,never", "line 2, column epochs_to_target: 'never' is not valid; allowed: .* or nothing where"),
         ("64,0", "line 2, column epochs_to_target: '0'"),
-        ("96,10", "line 2, column global_batch: '96' is refused; allowed: one of --batches: 64, 128"),
+        ("96,10", "line 2, column global_batch: '96' is not valid; allowed: one of --batches: 64, 128"),
         ("x,10", "line 2, column global_batch: 'x'"),
     ],
 )

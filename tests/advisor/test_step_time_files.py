@@ -56,7 +56,7 @@ def test_points_are_read_and_answered_in_order(tmp_path: Path) -> None:
         ),
         (
             "nodes,gpus,micro_batch,step_time_s,gpus_per_node\n2,8,8,1,4/4\n",
-            r"column gpus_per_node: '4/4' is refused; allowed: whole numbers joined by \+",
+            r"column gpus_per_node: '4/4' is not valid; allowed: whole numbers joined by \+",
         ),
         (
             "nodes,gpus,micro_batch,step_time_s,sync_time_s\n1,2,8,1,1.5\n",

@@ -64,7 +64,7 @@ def test_a_column_matters_as_much_as_the_model_is_worse_without_it() -> None:
     assert table.loc["idle"].tolist() == [0.0, 0.0, 0.0]
     # Shuffling a fair coin changes it in half of the samples, by 3.
     assert table.loc["kind", "low"] < 1.5 < table.loc["kind", "high"]
-    assert describe_analysis(found)[1] == "needs most: used, kind"
+    assert describe_analysis(found)[1] == "relies most on: used, kind"
     figure = drawn(found, "column_importance")
     assert list(figure.data[0].y) == ["idle", "kind", "used"]
 

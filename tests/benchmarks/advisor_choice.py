@@ -103,7 +103,7 @@ def train_grid(name: str, asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def choose_with_ours(name: str, asked: dict[str, Any]) -> dict[str, Any]:
-    """Ask for an advice in `budget_s` seconds, with a `seed`."""
+    """Ask for advice in `budget_s` seconds, with a `seed`."""
     from workbench.advisor import recommend  # noqa: F401  (its imports are not part of the time)
     from workbench.runs import advising
     from workbench.store import Store

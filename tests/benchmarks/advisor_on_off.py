@@ -1,4 +1,4 @@
-"""What an advice is worth to a sweep: the time to a target with it and without, everything else equal.
+"""What advice is worth to a sweep: the time to a target with it and without, everything else equal.
 
 Run `python -m tests.benchmarks.advisor_on_off [--seeds N] [--quick] [--to FILE]` (about twenty-five minutes).
 
@@ -97,7 +97,7 @@ def run_off(seed: int, store: Store) -> dict[str, Any]:
 
 
 def run_on(seed: int, store: Store) -> dict[str, Any]:
-    """Ask for an advice, then run the sweep that follows it."""
+    """Ask for advice, then run the sweep that follows it."""
     from workbench.runs import advising
 
     experiment, heard = make_experiment(seed), []

@@ -1,4 +1,4 @@
-"""An advice as a run stores it: plans measured, rates tested, candidates tried, trials trained, one answer.
+"""Advice as a run stores it: plans measured, rates tested, candidates tried, trials trained, one answer.
 
 Numbers follow simple laws with a little noise, so that figures look as those of a real run do.
 """
@@ -95,7 +95,7 @@ def candidate(
 
 
 def advice() -> dict[str, Any]:
-    """An advice as it is stored."""
+    """Advice as it is stored."""
     return {
         "objective": "time",
         "choice": candidate(

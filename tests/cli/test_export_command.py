@@ -145,8 +145,8 @@ def test_check_accepts_what_can_be_run(shell: Shell) -> None:
 
     assert (code, err) == (0, "")
     assert f"workbench sweep {path}" in out
-    ends = "a sample and the largest values and the smallest values"
-    assert f"The first step of a trial was made with {ends}, in " in out
+    ends = "a sample, the largest values and the smallest values"
+    assert f"The first step of a trial succeeded with {ends}, in " in out
     code, out, err = shell("check", str(path), "--no-step")
     assert (code, err) == (0, "")
     assert "first step" not in out

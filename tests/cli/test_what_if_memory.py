@@ -69,14 +69,14 @@ def test_columns_that_lack_are_one_or_unknown(shell: Shell, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("heads", "row", "problem"),
     [
-        ("zero", "5", "column zero: '5' is refused"),
+        ("zero", "5", "column zero: '5' is not valid"),
         ("replicas,nodes", "2,4", "column nodes: 2 GPUs cannot be on 4 nodes"),
         (
             "replicas,tensor,gpus",
             "2,4,16",
             "column gpus: 2 replicas x 1 stages x 4 tensor parts are not 16 GPUs",
         ),
-        ("micro_batch", "nan", "column micro_batch: 'nan' is refused"),
+        ("micro_batch", "nan", "column micro_batch: 'nan' is not valid"),
     ],
 )
 def test_plans_that_cannot_be_are_refused(

@@ -97,9 +97,9 @@ def test_plans_that_divide_in_two_ways_are_predicted_from_one(shell: Shell, tmp_
     ("row", "problem"),
     [
         ("3,2,4,1", "column gpus: 3 GPUs cannot be divided into 2 stages x 4 tensor parts"),
-        ("8,2,4,0", "column accumulation: '0' is refused"),
-        ("8,2,4,99999999999", "column accumulation: '99999999999' is refused"),
-        ("8,-2,4,1", "column stages: '-2' is refused"),
+        ("8,2,4,0", "column accumulation: '0' is not valid"),
+        ("8,2,4,99999999999", "column accumulation: '99999999999' is not valid"),
+        ("8,-2,4,1", "column stages: '-2' is not valid"),
     ],
 )
 def test_divided_plans_that_cannot_be_are_refused(

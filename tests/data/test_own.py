@@ -66,7 +66,7 @@ PAIRS = [(np.zeros(3), 0)] * 4
         ((PAIRS, iter(PAIRS)), {}, DataError, "data", "iterated over repeatedly"),
         ((PAIRS, []), {}, DataError, "data", "validation of"),
         ((PAIRS, PAIRS), {}, ExperimentError, "data.task", "allowed: classification, regression"),
-        ((PAIRS, PAIRS), {"task": "ranking"}, ExperimentError, "data.task", "'ranking' is refused"),
+        ((PAIRS, PAIRS), {"task": "ranking"}, ExperimentError, "data.task", "'ranking' is not valid"),
         ((PAIRS, PAIRS), {"task": "classification"}, ExperimentError, "data.num_outputs", "num_outputs"),
         (([1, 2], [1, 2]), {"task": "regression"}, DataError, "data", "a pair (input, target)"),
         (([{"x": "a"}], [{"x": "a"}]), {"task": "other"}, DataError, "data", "the inputs of"),

@@ -44,11 +44,11 @@ def test_every_kind_of_rule_is_known_where_messages_are_made() -> None:
         ({"on": "earthquake"}, r"alerts\.0\.on: unknown or missing; allowed: disk, diverged, gpu_lost"),
         ({"within": 3}, r"alerts\.0\.on: unknown or missing"),
         ({"on": "no_progress", "within": "soon"}, r"alerts\.0\.within: 'soon' is not a duration"),
-        ({"on": "disk", "above": 95}, r"alerts\.0\.above: 95 is refused; allowed: a number less than"),
+        ({"on": "disk", "above": 95}, r"alerts\.0\.above: 95 is not valid; allowed: a number less than"),
         ({"on": "disk", "over": 0.9}, r"alerts\.0\.over: unknown key"),
         ({"on": "run_ended", "states": ["lost", "dead"]}, r"alerts\.0\.states\.1"),
         ({"on": "log", "pattern": "("}, r"alerts\.0\.pattern: '\(' is not a regular expression"),
-        ({"on": "log", "pattern": "x", "action": "panic"}, r"alerts\.0\.action: 'panic' is refused"),
+        ({"on": "log", "pattern": "x", "action": "panic"}, r"alerts\.0\.action: 'panic' is not valid"),
     ],
 )
 def test_what_cannot_be_meant_is_refused_where_it_stands(rule: dict[str, Any], said: str) -> None:

@@ -41,7 +41,7 @@ def test_a_wrong_argument_is_an_error_of_ours(make: Callable[[], object], field:
 
 
 def test_all_wrong_arguments_are_listed() -> None:
-    with pytest.raises(ExperimentError, match=r"(?s)low: 'a' is refused.*Also wrong:\n  high: missing"):
+    with pytest.raises(ExperimentError, match=r"(?s)low: 'a' is not valid.*Also wrong:\n  high: missing"):
         FLOAT(low="a")
 
 
@@ -55,4 +55,4 @@ def test_within_an_experiment_paths_are_dotted() -> None:
         )
     assert caught.value.field == "objectives.0.goal"
     assert "search.x.low: 2 is above" in str(caught.value)
-    assert "budget.trials: 0 is refused" in str(caught.value)
+    assert "budget.trials: 0 is not valid" in str(caught.value)

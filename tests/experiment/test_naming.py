@@ -21,7 +21,7 @@ def test_a_name_is_any_printable_line(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "part"),
     [
-        ("", "name: '' is refused; allowed: text of at least 1 characters"),
+        ("", "name: '' is not valid; allowed: text of at least 1 characters"),
         ("../../etc/passwd", "name: '../../etc/passwd' contains /, like a path; allowed: one line of"),
         ("C:\\temp", "like a path"),
         (" ..", "has no visible characters"),

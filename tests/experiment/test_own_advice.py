@@ -1,4 +1,4 @@
-"""What an experiment may leave to an advice on its function or program."""
+"""What an experiment may leave to advice on its function or program."""
 
 from __future__ import annotations
 

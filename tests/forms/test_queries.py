@@ -137,7 +137,7 @@ def test_without_an_advice_there_is_no_card(queries: Queries, told: queue.Queue[
     queries.submit("advice", 1, {"measure": False})
     assert result(told)["card"] is None
     queries.submit("what_if", 2, {"workers": 2})
-    assert last(told)["problem"]["next_step"] == "Ask for an advice first."
+    assert last(told)["problem"]["next_step"] == "Ask for advice first."
     queries.submit("stop_advice", 3, {})
     assert last(told)["status"] == "failed"
 

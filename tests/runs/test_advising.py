@@ -1,4 +1,4 @@
-"""An advice from Python: measured, stored, applied, asked for again, interrupted, refused."""
+"""Advice from Python: measured, stored, applied, asked for again, interrupted, refused."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_an_advice_is_measured_stored_and_can_be_followed(store: Store, ray_head
     assert num_again < kinds.count(PlanMeasured), "the experiment as it stands is held against what was known"
     assert second.to_json()["choice"]["written"]
 
-    with pytest.raises(RunError, match="is an advice"):
+    with pytest.raises(RunError, match="is advice"):
         run.extend(trials=3)
 
 

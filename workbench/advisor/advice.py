@@ -1,6 +1,6 @@
-"""An advice: a plan and a rate, what they should bring, how sure that is, and the alternatives.
+"""Advice: a plan and a rate, what they should bring, how sure that is, and the alternatives.
 
-Plain values that travel as JSON. How an advice comes about is left to `recommend`, its wording to
+Plain values that travel as JSON. How advice comes about is left to `recommend`, its wording to
 `advice_lines`.
 """
 
@@ -166,7 +166,7 @@ def apply_settings(experiment: Experiment, settings: Mapping[str, JsonValue]) ->
     """
     if not isinstance(experiment, Experiment):
         raise ExperimentError(
-            f"an advice is applied to an experiment, not to {experiment!r}",
+            f"advice is applied to an experiment, not to {experiment!r}",
             next_step="Read a file first: Experiment.from_file(path).",
         )
     sections: dict[str, dict[str, JsonValue]] = {}

@@ -55,7 +55,7 @@ class CardOther(_Part):
 
 
 class AdviceCard(_Part):
-    """An advice in parts."""
+    """Advice in parts."""
 
     goal: str = Field(description="What it is best for.")
     headline: tuple[CardFact, ...] = Field(description="What to use; the batch first.")
@@ -69,7 +69,7 @@ class AdviceCard(_Part):
 
 
 def card_of(advice: Mapping[str, Any]) -> AdviceCard:
-    """Return an advice in parts.
+    """Return advice in parts.
 
     Args:
         advice: As `AdviceGiven` stores it; what is missing is left out.
@@ -115,7 +115,7 @@ def _gain(choice: Mapping[str, Any], reference: Mapping[str, Any], objective: st
 
 
 def html_of(advice: Mapping[str, Any]) -> str:
-    """Write an advice as HTML, for the output of a notebook cell.
+    """Write advice as HTML, for the output of a notebook cell.
 
     Args:
         advice: As `AdviceGiven` stores it.

@@ -42,7 +42,7 @@ _MAX_LINES_A_TEXT = 2
 
 
 def lines_of(advice: Mapping[str, Any]) -> list[str]:
-    """Write an advice as a card.
+    """Write advice as a card.
 
     Args:
         advice: As `AdviceGiven` stores it; what is missing is left out.
@@ -77,7 +77,7 @@ def lines_of(advice: Mapping[str, Any]) -> list[str]:
 
 
 def goal_of(advice: Mapping[str, Any]) -> str:
-    """Write what an advice is best for; without a target, trainings of the same length are compared.
+    """Write what advice is best for; without a target, trainings of the same length are compared.
 
     Where the time to the target is not predicted, it claims no least of anything.
     """

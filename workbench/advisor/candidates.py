@@ -1,4 +1,4 @@
-"""What a plan with a learning rate should bring, from what was measured: one candidate of an advice."""
+"""What a plan with a learning rate should bring, from what was measured: one candidate of advice."""
 
 from __future__ import annotations
 

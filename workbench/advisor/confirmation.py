@@ -28,7 +28,7 @@ from workbench.planning.settings import TrialSettings, resolve
 from workbench.probes.measurements import RateTest
 from workbench.study.samplers import training_seed
 
-# Of the time for an advice, how much may go into the range test; the first of these that fits is made.
+# Of the time for advice, how much may go into the range test; the first of these that fits is made.
 _RATE_PART = 0.12
 _RATE_TESTS = ((60, 2), (60, 1), (30, 1))
 """Steps and seeds."""

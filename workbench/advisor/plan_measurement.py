@@ -46,7 +46,7 @@ from workbench.probes.measurements import PlanProbe
 from workbench.workers.admission import PLACEMENTS, Placement
 from workbench.workers.capacity import Capacity
 
-# Of the time for an advice, how much may go into steps that are timed.
+# Of the time for advice, how much may go into steps that are timed.
 _PROBE_PART = 0.1
 _SHORTEST_PROBE_S, _LONGEST_PROBE_S = 0.05, 5.0
 # Micro batches that are measured on the fewest workers, and on each other number of them.
@@ -62,7 +62,7 @@ _AGREES = 1.5
 
 @dataclass(frozen=True)
 class MeasurementContext:
-    """What an advice is based on besides the experiment.
+    """What advice is based on besides the experiment.
 
     Attributes:
         capacity: The workers that are available.

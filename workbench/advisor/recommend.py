@@ -1,4 +1,4 @@
-"""From an experiment to an advice: measure plans, predict the others, try the best beside each other.
+"""From an experiment to advice: measure plans, predict the others, try the best beside each other.
 
 The order is that of cost: steps are measured in seconds and predicted for every plan (`plan_measurement`);
 plans that will not fit are dropped; only the few most promising plans, and learning rates, which no model
@@ -31,7 +31,7 @@ from workbench.store import Store
 from workbench.workers.capacity import capacity_of, free_cores_of
 
 _ESTIMATED_BATCHES = (8, 16)
-# Of the time for an advice, how much may go into measuring more plans than have to be, so that there is
+# Of the time for advice, how much may go into measuring more plans than have to be, so that there is
 # time left for trainings.
 _SURVEY_PART = 0.25
 

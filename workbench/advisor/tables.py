@@ -124,7 +124,7 @@ def _read_row(path: Path, line: int, row: dict[Any, Any], columns: tuple[Column,
             read[column.name] = None if cell is None else column.parse(cell.strip())
         except ValueError as error:
             raise DataError(
-                f"{path}, line {line}, column {column.name}: {cell!r} is refused",
+                f"{path}, line {line}, column {column.name}: {cell!r} is not valid",
                 field=column.name,
                 allowed=str(error),
             ) from error

@@ -1,4 +1,4 @@
-"""From findings to an advice: the choice, the runner-up, the reasons, and what would change them."""
+"""From findings to advice: the choice, the runner-up, the reasons, and what would change them."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Findings:
 
 
 def conclude(found: Findings) -> Advice:
-    """Put an advice together.
+    """Put advice together.
 
     Raises:
         ExperimentError: If no candidate could be trained at all.

@@ -1,4 +1,4 @@
-"""Predicts the effect of another plan from the measurements of an advice; nothing is run.
+"""Predicts the effect of another plan from the measurements of advice; nothing is run.
 
 The models are those of the advice: step times and memory fitted to measured plans, and the value of a sample
 by the gradient noise. Where they do not apply, the answer states that instead of guessing.
@@ -51,12 +51,12 @@ class PlanQuery:
 
 
 class WhatIf:
-    """The fitted models of one advice."""
+    """The fitted models of the advice."""
 
     def __init__(
         self, experiment: Experiment, advice: Mapping[str, Any], measured: Sequence[PlanMeasured]
     ) -> None:
-        """Read an advice.
+        """Read advice.
 
         Args:
             experiment: What was advised on.
@@ -196,7 +196,7 @@ class WhatIf:
             f"nothing was measured in {' or '.join(wanted)}",
             field="plan.precision",
             allowed=list(known),
-            next_step=f"Run an advice with plan.precision: {wanted[0]}.",
+            next_step=f"Run `workbench advise` with plan.precision: {wanted[0]}.",
         )
 
     def _candidate(self, plan: Plan, time_s: Estimate | None) -> Candidate:

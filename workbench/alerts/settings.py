@@ -108,7 +108,7 @@ def read_settings() -> Settings:
     except ValidationError as error:
         found = refusal(error)
         # The value may be a secret, so the message must not repeat it.
-        problem = re.sub(r", got .*|^.*(?= is refused$)", "", found.problem, flags=re.DOTALL).strip()
+        problem = re.sub(r", got .*|^.*(?= is not valid$)", "", found.problem, flags=re.DOTALL).strip()
         raise ExperimentError(
             f"{problem} (in {path})",
             field=found.field,

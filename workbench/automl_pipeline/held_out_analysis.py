@@ -124,7 +124,9 @@ def describe_analysis(found: Mapping[str, Any]) -> list[str]:
             lines.append(f"most frequent mistake: {predicted} instead of {true}, {count} of {total} times")
     if (importance := found.get("importance")) and importance["columns"]:
         needed = [each["column"] for each in importance["columns"] if each["low"] > 0.0][:5]
-        lines.append(f"needs most: {', '.join(needed)}" if needed else "no column alone matters measurably")
+        lines.append(
+            f"relies most on: {', '.join(needed)}" if needed else "no single column matters measurably"
+        )
     return lines
 
 

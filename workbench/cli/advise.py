@@ -57,7 +57,7 @@ def advise(
 
     experiment = runs.read_experiment(file, read_settings(assignments))
     if target is not None and (target.exists() or not target.absolute().parent.is_dir()):
-        problem = "is there already" if target.exists() else "lies in a folder that is not there"
+        problem = "already exists" if target.exists() else "is in a folder that does not exist"
         raise DataError(f"{target} {problem}", field="--write", allowed="a new file in a folder that exists")
     try:
         advice = runs.advise(

@@ -44,7 +44,7 @@ def find_packages() -> list[Found]:
 def _check_python(allowed: str) -> Found:
     version, shown = platform.python_version(), f"{platform.python_version()}, {sys.executable}"
     if not SpecifierSet(allowed).contains(version, prereleases=True):
-        return ("python", "broken", f"{shown}; needed is {allowed}", "Use another Python.")
+        return ("python", "broken", f"{shown}; required: {allowed}", "Use another Python.")
     return ("python", "fine", shown, None)
 
 
@@ -63,9 +63,9 @@ def _check_all(requirements: Sequence[Requirement], part: str | None) -> Iterato
     for item in requirements:
         version, fix = versions[item.name], f"pip install '{item.name}{item.specifier}'"
         if version is None:
-            yield (item.name, "broken", f"not installed; needed is {item.specifier}", fix)
+            yield (item.name, "broken", f"not installed; required: {item.specifier}", fix)
         elif not item.specifier.contains(version, prereleases=True):
-            yield (item.name, "broken", f"{version} is installed; needed is {item.specifier}", fix)
+            yield (item.name, "broken", f"{version} is installed; required: {item.specifier}", fix)
         elif item.name in _SHOWN:
             yield (item.name, "fine", version, None)
 

@@ -281,7 +281,7 @@ def _facts(run: Run, history: History) -> list[str]:
     counts = format_counts(history)
     if is_automatic(history.experiment) and history.trials:
         counts = describe_candidates(history)
-    content = "an advice" if run.is_advice else counts or "no trials yet"
+    content = "advice" if run.is_advice else counts or "no trials yet"
     lines = [f"started {format_age(time.time() - row.created_unix_s)}, {content}"]
     if row.state == "lost":
         again = "the next advice uses them" if run.is_advice else "the run can be resumed"

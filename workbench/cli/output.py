@@ -100,7 +100,7 @@ def colour_of(state: str) -> str:
 
 
 _NOT_MADE = {
-    "out of time": "it was not over within the time limit",
+    "out of time": "it did not end within the time limit",
     "out of memory": "it needs more memory than is available here",
     "several workers": "it needs several workers",
 }
@@ -111,9 +111,10 @@ def describe_first_steps(steps: Sequence[FirstStep]) -> Iterator[str]:
     made = [step for step in steps if step.outcome == "fine"]
     if made:
         has_params = any(step.params for step in made)
-        tried = f" with {' and '.join(step.which for step in made)}" if has_params else ""
+        *others, last = (step.which for step in made)
+        tried = f" with {', '.join(others)}{' and ' * bool(others)}{last}" if has_params else ""
         elapsed = format_duration(sum(step.elapsed_s for step in made))
-        yield f"The first step of a trial was made{tried}, in {elapsed}."
+        yield f"The first step of a trial succeeded{tried}, in {elapsed}."
     for step in steps:
         if step.outcome != "fine":
             params = f": {format_params(step.params)}" if step.params else ""
@@ -134,7 +135,9 @@ def describe_memory(forecast: MemoryForecast) -> str:
         f"  {fits} the {format_bytes(forecast.limit_bytes)} that a {forecast.device} worker has here; "
         f"the largest micro batch that does: {format_count(forecast.largest_micro_batch)}",
     ]
-    return "\n".join([*lines, f"  looked at {format_params(forecast.params)}"] if forecast.params else lines)
+    return "\n".join(
+        [*lines, f"  estimated for {format_params(forecast.params)}"] if forecast.params else lines
+    )
 
 
 def make_table(*columns: str, show_header: bool = True) -> Table:

@@ -15,7 +15,7 @@ from workbench.formatting import format_bytes, format_duration
 @json_option
 @example("workbench what-if exchange last")
 def what_if_exchange(run_id: str, as_json: bool) -> None:
-    """Predict the seconds per step of every exchange, from the links that an advice measured.
+    """Predict the seconds per step of every exchange, from the links that `workbench advise` measured.
 
     All-reduces of a few sizes show what the links between the workers carry; what each exchange sends and
     computes is known for the model. 90 % of the steps should lie between low and high. A faster step is not a

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 @json_option
 @example("workbench what-if scale last --efficiency 0.9 --servers")
 def what_if_scale(run_id: str, efficiency: float, servers: bool, as_json: bool) -> None:
-    """Predict how many workers are worth adding, from the steps that an advice measured.
+    """Predict how many workers are worth adding, from the steps that `workbench advise` measured.
 
     Every worker takes the same micro batch. Workers pay while the efficiency is reached; the curve bends
     where one more brings less than half a worker. With fewer parameter servers than shown their network is

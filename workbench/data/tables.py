@@ -153,7 +153,9 @@ def read_table(path: Path, num_rows: int | None = None, *, only: str | None = No
             next_step="Open it in an editor, or write it again from its source.",
         ) from error
     raise DataError(
-        f"{path.name} has an unknown ending", field="data.path", allowed=[*SEPARATORS, *PARQUET_ENDINGS]
+        f"{path.name} has an unknown file extension",
+        field="data.path",
+        allowed=[*SEPARATORS, *PARQUET_ENDINGS],
     )
 
 

@@ -91,7 +91,9 @@ def _from_file(card: Card, path: Path) -> Mapping[str, Any]:
 
             return columns_from(card, read_table(path))
         if endings[-1] not in _SEPARATORS:
-            raise DataError(f"{path.name} has an unknown ending", allowed=[*_SEPARATORS, *_PARQUET, ".npy"])
+            raise DataError(
+                f"{path.name} has an unknown file extension", allowed=[*_SEPARATORS, *_PARQUET, ".npy"]
+            )
         if _takes_array(card) and not _has_header(card, path):
             numbers = np.loadtxt(path, delimiter=_SEPARATORS[endings[-1]], ndmin=2)
             return {card.inputs[0].name: numbers}

@@ -1,4 +1,4 @@
-"""Events of an advice: what was measured, tried and recommended."""
+"""Events of advice: what was measured, tried and recommended."""
 
 from __future__ import annotations
 

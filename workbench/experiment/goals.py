@@ -37,7 +37,7 @@ def _parse_value(given: Any) -> Any:
         raise ExperimentError(f"{given!r} is not a way to choose the value of a trial", allowed=allowed)
     count = given["mean_last"]
     if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-        raise ExperimentError(f"{count!r} is refused", field="mean_last", allowed="a whole number above 0")
+        raise ExperimentError(f"{count!r} is not valid", field="mean_last", allowed="a whole number above 0")
     return MeanLast(mean_last=count)
 
 

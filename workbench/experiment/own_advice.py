@@ -1,4 +1,4 @@
-"""What an advice on a function or program needs: which parameters are the batch and the rate, and its speed.
+"""What advice on a function or program needs: which parameters are the batch and the rate, and its speed.
 
 How a speed is measured and what follows from it is left to the advisor.
 """
@@ -39,7 +39,8 @@ class OwnAdvice(Section):
     """
 
     batch: str = Field(
-        min_length=1, description="The searched parameter that is the samples a worker takes in a step."
+        min_length=1,
+        description="The searched parameter that sets how many samples a worker takes in a step.",
     )
     lr: str | None = Field(
         default=None, min_length=1, description="The searched parameter that is the learning rate."
@@ -65,7 +66,7 @@ class OwnAdvice(Section):
             )  # fmt: skip
         if self.speed is None and self.unit is not None:
             raise ExperimentError(
-                "a unit belongs to a metric", field="speed", next_step="Name the metric that it is of."
+                "a unit belongs to a metric", field="speed", next_step="Name the metric in advise.speed."
             )
         if self.lr == self.batch:
             raise ExperimentError(f"{self.lr} is the batch already", field="lr", next_step="Name another.")

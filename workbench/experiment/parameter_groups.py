@@ -14,7 +14,9 @@ from workbench.experiment.setting_types import Section
 class ParameterGroup(Section):
     """What differs for the parameters whose names match."""
 
-    lr_factor: NonNegativeFloat = Field(default=1.0, description="Part of the learning rate that they use.")
+    lr_factor: NonNegativeFloat = Field(
+        default=1.0, description="Factor by which their learning rate is multiplied."
+    )
     weight_decay: NonNegativeFloat | None = Field(
         default=None, description="Their weight decay; null for that of the optimizer."
     )

@@ -45,7 +45,8 @@ class PlateauOptions(Section):
         description="The metric that has to improve; the default is that of the first objective.",
     )  # fmt: skip
     mode: Literal["min", "max"] | None = Field(
-        default=None, description="Whether the metric has to fall or to rise; the default is known of most."
+        default=None,
+        description="Whether the metric should fall or rise; by default, what is usual for the metric.",
     )
     factor: Annotated[float, Field(gt=0, lt=1)] = Field(
         default=0.1, description="What the rate is multiplied by."

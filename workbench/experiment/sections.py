@@ -213,7 +213,7 @@ class Resources(Section):
     )
     placement: Literal["auto", "pack", "spread"] = Field(
         default="auto",
-        description="Place the workers of a trial on few nodes (pack) or many (spread); auto: few, unless an "
+        description="Place the workers of a trial on few nodes (pack) or many (spread); auto: few, unless "
         "advice measured that many are faster.",
     )
     priority: ExactInt = Field(

@@ -94,7 +94,7 @@ class QueryContext:
         return draft.experiment.model_copy(update={"data": data})
 
     def models_of(self, run_id: str) -> Any:
-        """Return the fitted models of an advice, which are fitted once."""
+        """Return the fitted models of advice, which are fitted once."""
         from workbench.runs.what_if import models_of
 
         if run_id not in self._models:
@@ -221,7 +221,7 @@ def _figures(run: Run) -> list[NamedFigure]:
 
 
 def _advised(draft: Draft, path: str, value: Any) -> AdvisedSetting:
-    """Return a setting that an advice would change; once applied, it is no longer searched."""
+    """Return a setting that advice would change; once applied, it is no longer searched."""
     section, _, name = path.partition(".")
     written = draft.document.get(section)
     is_searched = name in draft.experiment.search.root
@@ -238,7 +238,7 @@ def _advised(draft: Draft, path: str, value: Any) -> AdvisedSetting:
 def _controls(context: QueryContext, run: Run, plan: Mapping[str, Any], objective: str) -> list[FormField]:
     try:
         allowed = context.models_of(run.run_id).controls()
-    except ExperimentError:  # an advice without fitted models
+    except ExperimentError:  # advice without fitted models
         return []
     chosen = {**plan, "objective": objective}
     return [
@@ -255,7 +255,7 @@ def _what_if(context: QueryContext, arguments: Arguments, _report: Report) -> Wh
     from workbench.advisor.what_if import PlanQuery
 
     if context.advice_id is None:
-        raise ExperimentError("nothing has been measured yet", next_step="Ask for an advice first.")
+        raise ExperimentError("nothing has been measured yet", next_step="Ask for advice first.")
     known = {name: value for name, value in arguments.items() if name in PlanQuery.__dataclass_fields__}
     query = PlanQuery(**{name: value for name, value in known.items() if value not in (None, _AUTO)})
     return WhatIfResult.model_validate(context.models_of(context.advice_id).answer(query))

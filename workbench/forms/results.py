@@ -148,7 +148,7 @@ class AdvisedSetting(Response):
 
 
 class AdviceSummary(Response):
-    """An advice with its figures, and what can be applied and predicted with it."""
+    """Advice with its figures, and what can be applied and predicted with it."""
 
     card: AdviceCard | None = Field(description="The advice, if there is one.")
     figures: tuple[NamedFigure, ...]

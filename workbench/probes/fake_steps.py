@@ -320,7 +320,7 @@ def _needing_no_values() -> Iterator[None]:
         raise ExperimentError(
             f"the memory of the model cannot be estimated without real values: {error}",
             field="model",
-            next_step="Measure it instead: run an advice, or a sweep of one trial.",
+            next_step="Measure it instead: run `workbench advise`, or a sweep of one trial.",
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""An advice as a run: stored like any other, but executed by the process that requested it."""
+"""Advice as a run: stored like any other, but executed by the process that requested it."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def advise(
 
 @contextlib.contextmanager
 def _shown(run: Run) -> Iterator[Sink]:
-    """Show an advice while it is measured; yields what receives its events."""
+    """Show advice while it is measured; yields what receives its events."""
     latest = f"{run.name}  measuring plans"
 
     def receive(event: Event) -> None:
@@ -127,7 +127,7 @@ def _advise(run: Run, writer: RunWriter, objective: Goal, budget_s: float, liste
         for command in new_commands():
             last_command = command.number
             stops = command.kind == "stop"
-            message = "the advice ends" if stops else "an advice cannot be changed, only stopped"
+            message = "the advice ends" if stops else "advice cannot be changed, only stopped"
             store(CommandHandled(command=command.number, kind=command.kind, done=stops, message=message))
             if stops:
                 raise KeyboardInterrupt

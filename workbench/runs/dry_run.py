@@ -145,6 +145,9 @@ def _forecast_lines(experiment: Experiment, forecast: Forecast | None) -> Iterat
         what = "a train function" if experiment.command is None else "a program"
         yield f"the duration is not known: {what} can only be measured while it runs"
     else:
-        yield "the duration is not known: nothing comparable was measured here; an advice would measure it"
+        yield (
+            "the duration is not known: nothing comparable was measured here; "
+            "`workbench advise` would measure it"
+        )
     if is_wanted(experiment):
         yield "plans are measured before the first trial, which may change that"

@@ -27,7 +27,7 @@ from workbench.runs.descriptions import describe_place, first_line
 
 
 def measurement_line(event: Event) -> str | None:
-    """Return the line of a measurement for an advice; None for other events."""
+    """Return the line of a measurement for advice; None for other events."""
     match event:
         case PlanMeasured(by_trial=None):
             description = PartialPlan.from_json(event.plan).describe()

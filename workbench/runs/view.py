@@ -111,7 +111,7 @@ class RunView:
 
     @property
     def is_advice(self) -> bool:
-        """Whether the run is an advice: it only measures and recommends."""
+        """Whether the run is advice: it only measures and recommends."""
         return bool(self.store.events(self.run_id, types=["advice_requested"], limit=1))
 
     @property

@@ -160,7 +160,7 @@ def launch(
         UnknownNameError: If there is no such launcher.
         ExperimentError: If its sampler or pruner is not installed.
         RunNotFoundError: If the store does not hold one of the runs.
-        RunError: If the run is an advice, which has no driver.
+        RunError: If the run is advice, which has no driver.
         LeaseError: If a driver elsewhere holds the run.
         ResourcesError: If the cluster can never provide what the run requests.
         ArtifactsError: If the run's files cannot be written.
@@ -169,7 +169,7 @@ def launch(
     run_id = store.run(run_id).run_id
     if store.events(run_id, types=["advice_requested"], limit=1):
         raise RunError(
-            f"{run_id} is an advice, which has no driver",
+            f"{run_id} is advice, which has no driver",
             next_step=suggest("advise", "FILE", lead="To get another"),
         )
     check_installed(store.experiment(run_id))

@@ -151,7 +151,7 @@ def named_losses() -> Iterator[None]:
 def _lost(error: Exception) -> DataError:
     return DataError(
         f"a process that loads data was ended: {str(error).strip()}", field="plan.loaders",
-        next_step="Look whether memory or /dev/shm was full; fewer loaders need less of both.",
+        next_step="Check whether memory or /dev/shm was full; fewer loaders need less of both.",
     )  # fmt: skip
 
 

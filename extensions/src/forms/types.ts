@@ -2,7 +2,7 @@
 
 import type { AdviceCard, Problem } from "../types";
 
-/** An advice with its figures, and what can be applied and predicted with it. */
+/** Advice with its figures, and what can be applied and predicted with it. */
 export interface AdviceSummary {
   /** The advice, if there is one. */
   card: AdviceCard | null;

@@ -105,7 +105,7 @@ class Service:
             lambda: self._read(lambda model: model.queue.batch_limit),
         )  # fmt: skip
         self.metrics.gauge(
-            "workbench_swaps", "How often a newer bundle took over.",
+            "workbench_swaps", "Number of times that a newer bundle took over.",
             lambda: self._read(lambda model: model.num_swaps),
         )  # fmt: skip
         self.metrics.gauge(

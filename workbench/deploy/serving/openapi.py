@@ -20,8 +20,12 @@ def describe_server(cards: Mapping[str, Card], *, has_token: bool) -> dict[str, 
     """
     schemas: dict[str, Any] = {"Problem": _PROBLEM}
     paths: dict[str, Any] = {
-        "/health": {"get": _get("Whether the process lives", secured=False)},
-        "/ready": {"get": _get("Whether it takes requests", secured=False, more={"503": "It does not."})},
+        "/health": {"get": _get("Whether the process is alive", secured=False)},
+        "/ready": {
+            "get": _get(
+                "Whether it accepts requests", secured=False, more={"503": "It does not yet, or no longer."}
+            )
+        },
         "/metrics": {"get": _get("Counts and times in the text format of Prometheus", kind="text/plain")},
         "/v1": {"get": _get("The models that are served")},
     }

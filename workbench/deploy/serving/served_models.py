@@ -106,7 +106,7 @@ class Version:
         except Exception as error:  # ONNX Runtime has no common base class for its errors
             reason = str(error).strip().partition("\n")[0]
             raise RunError(
-                f"the model of {folder} does not compute: {reason}", next_step="Export the model again."
+                f"the model in {folder} cannot compute: {reason}", next_step="Export the model again."
             ) from error
         return cls(card, reader, predict, times)
 
