@@ -63,11 +63,15 @@ def _watch_database(engine: Engine, path: Path) -> None:
 
 def _watch_log(engine: Engine, path: Path) -> None:
     log, index = path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")
+    log_name = str(log)  # looked up at every commit, and a text is faster to look up
     has_saved = threading.Event()
 
     def is_replaced(info: dict[Any, Any]) -> bool:
         """Return whether a connection uses another log than the one that others find."""
-        found = _identify(path), _identify(log)
+        found_log = _identify(log_name)
+        if found_log is not None and info.get(_FILES, (None, None))[1] == found_log:
+            return False
+        found = _identify(path), found_log
         if info.get(_FILES, found)[0] != found[0]:
             return False  # the database is elsewhere, and its log with it
         if info.get(_FILES, (None, None))[1] is None:  # the database had no log when it was opened
@@ -118,9 +122,9 @@ def _save(connection: sqlite3.Connection, log: Path) -> None:
         logger.warning("%s was removed while it was open: what it held is in the database now", log)
 
 
-def _identify(path: Path) -> tuple[int, int] | None:
+def _identify(path: Path | str) -> tuple[int, int] | None:
     try:
-        status = os.stat(path)  # before every commit: twice as fast as the path's own method
+        status = os.stat(path)
     except OSError:
         return None
     return status.st_dev, status.st_ino

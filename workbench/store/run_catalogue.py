@@ -33,10 +33,12 @@ from workbench.store.objects import read_objects, write_objects
 from workbench.store.renewals import Renewals
 from workbench.store.rows import RunRow, to_run
 from workbench.store.run_ids import NEWEST, check_run_id, count_ticks, hint, make_run_id
-from workbench.store.tables import runs
+from workbench.store.tables import last_seq_of, runs
 from workbench.store.urls import resolve_url, usual_artifacts
 
-_ROW_COLUMNS = [column for column in runs.c if column.name != "experiment"]
+_ROW_COLUMNS: list[sa.ColumnElement[Any]] = [
+    last_seq_of(runs.c.key), *(column for column in runs.c if column.name not in ("experiment", "last_seq"))
+]  # fmt: skip
 
 
 class RunCatalogue:

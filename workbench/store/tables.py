@@ -27,6 +27,7 @@ runs = Table(
     Column("created_unix_s", Double, nullable=False),
     Column("state", String(16), nullable=False),
     Column("changed_unix_s", Double, nullable=False),
+    # No longer written, as the events know it; older versions of SQLite cannot drop a column.
     Column("last_seq", BigInteger, nullable=False),
     Column("last_command", Integer, nullable=False),
     Column("lease_token", String(32)),
@@ -87,6 +88,16 @@ energy = Table(
     Column("cpu_j", Double),
     sqlite_with_rowid=False,
 )
+
+
+def last_seq_of(run_key: Any) -> sa.ColumnElement[int]:
+    """Return an expression for the number of the last event of a run, 0 if there is none.
+
+    Args:
+        run_key: The key of the run, or a column that contains it.
+    """
+    newest = sa.select(sa.func.max(events.c.seq)).where(events.c.run_key == run_key).scalar_subquery()
+    return sa.func.coalesce(newest, 0).label("last_seq")
 
 
 def select_events(

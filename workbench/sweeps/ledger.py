@@ -6,7 +6,6 @@ ends it. What the events mean for the run is left to the driver.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import time
 from collections.abc import Sequence
@@ -46,7 +45,8 @@ def write(writer: RunWriter, events: Sequence[Event], *, after: int, patience_s:
     is_logged = False
     while True:
         try:
-            return writer.append(*events)
+            # An append that seems to fail may have been stored: it is only repeated where it was not.
+            return writer.append(*events, after=after)
         except StoreUnavailableError as error:
             if time.monotonic() > until_s:
                 raise
@@ -54,10 +54,6 @@ def write(writer: RunWriter, events: Sequence[Event], *, after: int, patience_s:
                 logger.warning("the run waits for the store: %s", error)
             is_logged = True
             time.sleep(RETRY_S)
-        with contextlib.suppress(StoreUnavailableError):
-            last_seq = writer.append()
-            if last_seq > after:  # what seemed to fail was stored
-                return last_seq
 
 
 class Ledger:
