@@ -17,7 +17,7 @@ from workbench.errors import ExperimentError
 from workbench.strategies import STRATEGIES
 from workbench.strategies.block_costs import measure_pass
 from workbench.strategies.group import Group
-from workbench.strategies.recompute import recompute_blocks
+from workbench.strategies.recompute import has_blocks, recompute_blocks
 from workbench.strategies.strategy import MicroBatch, StepSettings, Strategy, Worker
 from workbench.training.source import Source, WorkerBatch
 
@@ -137,6 +137,7 @@ def test_less_is_kept() -> None:
     ],
 )
 def test_blocks_are_found(model: nn.Module, num_blocks: int) -> None:
+    assert has_blocks(model)
     assert len(recompute_blocks(model)) == num_blocks
 
 
@@ -144,6 +145,7 @@ def test_blocks_are_found(model: nn.Module, num_blocks: int) -> None:
     "model", [nn.Linear(2, 2), nn.Sequential(nn.Linear(2, 2), nn.Tanh(), nn.Linear(2, 2)), nn.LSTM(2, 2)]
 )
 def test_a_model_without_blocks_is_refused(model: nn.Module) -> None:
+    assert not has_blocks(model)
     strategy = STRATEGIES.load("single")(StepSettings(loss=functional.cross_entropy, recompute=True))
     with pytest.raises(ExperimentError, match=r"plan\.recompute: the model has no blocks"):
         strategy.setup(model, torch.optim.SGD, Worker())

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 import torch.distributed
 from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule
 
 _hoard: list[bytearray] = []
 
@@ -35,6 +36,43 @@ class Hungry(nn.Module):
                 os.kill(os.getpid(), signal.SIGKILL)
             torch.empty(2**60)
         return self.linear(inputs.flatten(1))
+
+
+class Greedy(nn.Module):
+    """A classifier of the digits that needs more memory than there is until it is trained in a certain way.
+
+    `until: blocks` fits where blocks are computed again, `until: shards` where parameters are cut. Again, the
+    allocation that fails is a real one. Without `blocks` it has none.
+    """
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        super().__init__()
+        layers = [nn.Flatten(), nn.Linear(64, 32), nn.Tanh(), nn.Linear(32, 10)]
+        has_blocks = config.get("blocks", True)
+        self.layers = nn.Sequential(*layers) if has_blocks else _Chain(layers)
+        self._until, self._breaks = config["until"], config.get("breaks", False)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        is_recomputed = "forward" in self.layers.__dict__
+        if self._breaks and is_recomputed:
+            raise ValueError("it cannot be computed twice")
+        fits = {"blocks": is_recomputed, "shards": isinstance(self, FSDPModule)}
+        if self.training and not fits.get(self._until):
+            torch.empty(2**60)
+        return self.layers(inputs)
+
+
+class _Chain(nn.Module):
+    def __init__(self, layers: list[nn.Module]) -> None:
+        super().__init__()
+        self._names = [f"layer{number}" for number in range(len(layers))]
+        for name, layer in zip(self._names, layers, strict=True):
+            self.add_module(name, layer)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        for name in self._names:
+            inputs = getattr(self, name)(inputs)
+        return inputs
 
 
 class Forgetful(nn.Module):

@@ -1,4 +1,4 @@
-"""Out of memory is knowledge: told to the study, tried once with a smaller micro batch, never a hang."""
+"""Out of memory is knowledge: told to the study, tried in ways that need less, never a hang."""
 
 from __future__ import annotations
 
@@ -80,6 +80,61 @@ def test_a_trial_that_never_fits_is_infeasible_and_not_a_failure_to_the_sampler(
     [ended] = sweep.of(TrialEnded)
     assert (ended.state, ended.reason, ended.attempt) == ("failed", "oom", 1)
     assert sweep.trials[0].plan.micro_batch == 32, "it is tried again once, not until it fits"
+    assert known_to_sampler(sweep) == [("PRUNED", {"fits in memory": 1.0})]
+
+
+@pytest.mark.parametrize(
+    ("workers", "options", "plan", "ways"),
+    [
+        (1, {"until": "blocks"}, {}, [{"recompute": "blocks"}]),
+        pytest.param(
+            2,
+            {"until": "shards", "blocks": False},
+            {},
+            [{"strategy": "zero1"}, {"strategy": "fsdp"}],
+        ),
+        pytest.param(
+            2,
+            {"until": "shards", "breaks": True},
+            {},
+            [
+                {"recompute": "blocks"},
+                {"recompute": "none", "strategy": "zero1"},
+                {"strategy": "fsdp"},
+            ],
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            2,
+            {"until": "shards"},
+            {"recompute": "none"},
+            [{"strategy": "zero1"}, {"strategy": "fsdp"}],
+            marks=pytest.mark.slow,
+        ),
+    ],
+    ids=["blocks", "shards", "blocks refused", "blocks not open"],
+)
+def test_a_trial_that_does_not_fit_moves_to_another_way_of_making_the_same_step(
+    store: Store, workers: int, options: dict[str, Any], plan: dict[str, Any], ways: list[dict[str, str]]
+) -> None:
+    sweep = train(store, "Greedy", options=options, plan={"workers": workers, "micro_batch": 1, **plan})
+    lost = sweep.of(AttemptEnded)
+    assert [each.next_plan for each in lost] == ways
+    assert all("which changes no result" in each.message for each in lost)
+    [trial] = sweep.trials
+    assert (trial.state, trial.attempts) == ("complete", len(ways) + 1)
+    first, *_, last = sweep.of(TrialPlanned)
+    assert last.plan == first.plan | {name: value for way in ways for name, value in way.items()}
+    assert sweep.history.best() == trial, "what was searched is what was trained"
+
+
+def test_a_trial_that_fits_in_no_way_names_what_was_not_open(store: Store) -> None:
+    plan = {"workers": 2, "micro_batch": 1, "strategy": "ddp"}
+    sweep = train(store, "Greedy", options={"until": "never"}, plan=plan)
+    [lost], [ended] = sweep.of(AttemptEnded), sweep.of(TrialEnded)
+    assert lost.next_plan == {"recompute": "blocks"}
+    assert (ended.state, ended.reason, ended.attempt) == ("failed", "oom", 1)
+    assert "plan.strategy stays ddp, as it is not auto" in str(ended.message)
     assert known_to_sampler(sweep) == [("PRUNED", {"fits in memory": 1.0})]
 
 

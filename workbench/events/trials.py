@@ -36,6 +36,11 @@ class TrialPlanned(TrialEventHeader):
         description="workers, micro_batch, accumulation, global_batch, precision, strategy, recompute, "
         "compile."
     )
+    has_blocks: bool | None = Field(
+        default=None,
+        description="Whether its model has blocks whose activations could be computed again; null where no "
+        "model is trained by steps.",
+    )
 
 
 class TrialReported(TrialEventHeader):

@@ -160,6 +160,15 @@ class Trial:
         return any(setback.reason == "oom" for setback in self.setbacks)
 
     @property
+    def ways_tried(self) -> tuple[PartialPlan, ...]:
+        """The changes to its plan that were tried where memory ran out, or a change for that was refused."""
+        return tuple(
+            PartialPlan.from_json(setback.next_plan)
+            for setback in self.setbacks
+            if setback.reason in ("oom", "error") and setback.next_plan
+        )
+
+    @property
     def num_retries(self) -> int:
         """How many of its attempts ended in a way that counts against `max_retries`."""
         return sum(setback.is_retry for setback in self.setbacks)

@@ -20,6 +20,7 @@ class Capabilities:
         divides_state: Whether each worker holds only its share of the optimizer's state.
         axis: The dimension of the plan by which the workers of a replica divide the model; None where each
             worker is a replica.
+        is_exact: Whether N workers make the step of one worker, up to rounding.
     """
 
     max_workers: int | None = None
@@ -28,6 +29,7 @@ class Capabilities:
     takes_exchange: bool = False
     divides_state: bool = False
     axis: str | None = None
+    is_exact: bool = True
 
     @property
     def has_whole_step(self) -> bool:

@@ -90,6 +90,14 @@ def recompute_blocks(model: nn.Module) -> list[Block]:
     return found
 
 
+def has_blocks(model: nn.Module) -> bool:
+    """Return whether `recompute_blocks` would find blocks in a model, which stays as it is."""
+    if not isinstance(model, nn.Sequential | nn.ModuleList):
+        return any(has_blocks(child) for child in model.children())
+    is_composite = any(True for member in model for _ in member.children())
+    return is_composite or (isinstance(model, nn.Sequential) and len(model) >= MIN_LAYERS)
+
+
 def _blocks_of(model: nn.Module) -> Iterator[Block]:
     if not isinstance(model, nn.Sequential | nn.ModuleList):
         for child in model.children():

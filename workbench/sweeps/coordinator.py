@@ -28,8 +28,8 @@ from workbench.events import (
 )
 from workbench.formatting import format_duration
 from workbench.plan import PartialPlan
-from workbench.planning.batch_division import smaller_micro_batch
 from workbench.sweeps.messages import EVENTS_KEY, ORDER_KEY, Order
+from workbench.sweeps.out_of_memory import OtherWays
 from workbench.workers.gang import Gang
 from workbench.workers.worker import Progress
 
@@ -85,9 +85,8 @@ class Coordinator(tune.Trainable):
         self._order = order
         self._attempt = order.task.attempt
         self._retries_left = order.max_retries
-        self._may_shrink = order.may_shrink
+        self._ways = OtherWays(order.changeable, order.tried)
         self._decided_plan = order.task.plan
-        self._plan = PartialPlan()
         self._started_s: float | None = None
         self._reported_s: float | None = None
         self._spent_s = 0.0  # on attempts that have ended
@@ -131,11 +130,12 @@ class Coordinator(tune.Trainable):
             self._release()
             return [*progress.events, self._failed("timeout", self._describe_timeout())]
         events: list[Event] = list(progress.events)
-        if any(isinstance(event, TrialReported) for event in events):
-            self._reported_s = time.monotonic()
         for event in events:
             if isinstance(event, TrialPlanned):
-                self._plan = PartialPlan.from_json(event.plan)
+                self._ways.take(event)
+            elif isinstance(event, TrialReported):
+                self._reported_s = time.monotonic()
+                self._ways.report()
         if progress.unfit is not None:
             note = f"replaced after trial {self._order.task.trial}: {progress.unfit}"
             events.append(Noted(level="warning", message=note, trial=self._order.task.trial))
@@ -158,17 +158,12 @@ class Coordinator(tune.Trainable):
         return self._next_attempt(failed)
 
     def _after_end(self, ended: TrialEnded) -> AttemptEnded | TrialEnded:
-        """Retry once with a smaller micro batch after running out of memory; the step stays the same."""
-        smaller = smaller_micro_batch(self._plan) if ended.reason == "oom" and self._may_shrink else None
-        if smaller is None:
+        """Retry another way after running out of memory; the step stays the same."""
+        ended, changes = self._ways.after(ended)
+        if changes is None:
             return ended
-        self._may_shrink = False
-        self._decided_plan |= smaller
-        message = (
-            f"{ended.message}; continues with micro batches of {smaller.micro_batch} instead of "
-            f"{self._plan.micro_batch}"
-        )
-        return self._next_attempt(ended.model_copy(update={"message": message}), smaller)
+        self._decided_plan |= changes
+        return self._next_attempt(ended, changes)
 
     def _next_attempt(self, failed: TrialEnded, changes: PartialPlan | None = None) -> AttemptEnded:
         assert failed.reason is not None

@@ -24,7 +24,8 @@ class Order:
         origin: Where the run was started.
         plan: What is known of the plan before the data is loaded.
         max_retries: How often the trial is tried again when a worker was lost.
-        may_shrink: Whether an attempt that runs out of memory is followed by one with a smaller micro batch.
+        changeable: What of the plan may change, beside the division of its batch, where memory runs out.
+        tried: The changes that earlier attempts tried where memory ran out.
         time_left_s: How long the remaining attempts may take, in seconds; None for no limit.
     """
 
@@ -34,7 +35,8 @@ class Order:
     origin: Origin
     plan: PartialPlan
     max_retries: int
-    may_shrink: bool
+    changeable: frozenset[str]
+    tried: tuple[PartialPlan, ...]
     time_left_s: float | None
 
     def __str__(self) -> str:

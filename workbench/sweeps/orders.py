@@ -9,6 +9,7 @@ import dataclasses
 
 from workbench.artifacts import Artifacts
 from workbench.history import Trial
+from workbench.planning.less_memory import changeable_ways
 from workbench.store.trial_files import trial_folder
 from workbench.sweeps.cluster import known_plan
 from workbench.sweeps.ledger import Ledger
@@ -99,6 +100,7 @@ class Orders:
             origin=self._origin,
             plan=plan,
             max_retries=max(0, settings.max_retries - trial.num_retries),
-            may_shrink=not trial.ran_out_of_memory,
+            changeable=changeable_ways(experiment, trial.params),
+            tried=trial.ways_tried,
             time_left_s=None if limit_s is None else max(0.0, limit_s - trial.trained_s),
         )

@@ -25,9 +25,6 @@ from workbench.sweeps.ledger import Ledger
 
 logger = logging.getLogger(__name__)
 
-MICRO_BATCH = frozenset({"micro_batch", "accumulation"})
-"""Searched parameters that a retry after running out of memory does not follow."""
-
 
 class Referee:
     """Judges the trials of one run."""
@@ -85,7 +82,7 @@ class Referee:
         if stop is None and waits is None and (waits := self._again(trial, ended)) is not None:
             ended = None
         if ended is not None:
-            if trial.ran_out_of_memory and not MICRO_BATCH.isdisjoint(trial.params):
+            if any(name in trial.params for way in trial.ways_tried for name, _ in way.values):
                 ended = ended.model_copy(update={"fits": False})
             if ended.state == "failed":
                 logger.warning("trial %d failed: %s: %s", number, ended.reason, ended.message)

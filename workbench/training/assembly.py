@@ -39,6 +39,7 @@ from workbench.planning.plan_resolution import field_of
 from workbench.planning.settings import TrialSettings, reference_lr, resolve
 from workbench.resources.compiler import check_compiler
 from workbench.strategies import STRATEGIES
+from workbench.strategies.recompute import has_blocks
 from workbench.strategies.strategy import StepSettings, Strategy, Worker
 from workbench.strategies.weight_mean import EqualMean, MovingMean, WeightMean
 from workbench.training.gradient_hook import gradient_hook_of
@@ -70,6 +71,8 @@ class Parts:
     objectives: tuple[Objective, ...]
     mixes_samples: bool
     """Whether the model normalises by statistics of the batch that it is given."""
+    has_blocks: bool
+    """Whether the model has blocks that could be computed again in the backward pass."""
     loaders: Loaders | None = None
 
     def close(self) -> None:
@@ -99,19 +102,16 @@ def assemble(task: TrialTask, worker: Worker, profiler: StepProfiler | None = No
     if settings.plan.compile != "none":
         check_compiler(field_of("plan", "compile", task.params))
     profiler = profiler or StepProfiler(device.type)
-    strategy = strategy_of(experiment, settings.plan.strategy)(
-        step_settings(
-            experiment, settings, datasets, mark=profiler.mark,
-            exchange=exchange_of(settings.plan, worker.num_replicas),
-        )
-    )  # fmt: skip
-    where = "search.optimizer" if "optimizer" in task.params else "training.optimizer"
+    exchange = exchange_of(settings.plan, worker.num_replicas)
+    steps = step_settings(experiment, settings, datasets, mark=profiler.mark, exchange=exchange)
+    strategy = strategy_of(experiment, settings.plan.strategy)(steps)
     # Wrong objectives are refused before a model is built; of own steps only the model knows the metrics.
     known = None if experiment.makes_own_steps else metrics_of(experiment, datasets)
     model = build_trial_model(experiment, task.params, settings, datasets)
     metrics = metrics_of(experiment, datasets, model) if known is None else known
     schedule = _schedule(experiment, settings, len(datasets.train), metrics, worker)
     mixes_samples = any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules())
+    where = field_of("training", "optimizer", task.params)
     strategy.setup(model, optimizer_factory(settings.training, settings.lr, field=where), worker)
     # Replicas and stages begin with the same weights but must not drop the same units; tensor parts must.
     torch.manual_seed(task.seed + (worker.rank if settings.plan.tensor == 1 else worker.replica))
@@ -129,6 +129,7 @@ def assemble(task: TrialTask, worker: Worker, profiler: StepProfiler | None = No
         metrics=metrics,
         objectives=experiment.objectives,
         mixes_samples=mixes_samples,
+        has_blocks=has_blocks(model),
         loaders=loaders,
     )
 

@@ -111,7 +111,10 @@ class _Loop:
             self._resume()
         ended = self._send(
             TrialPlanned(
-                trial=self._task.trial, attempt=self._task.attempt, plan=self._parts.settings.plan.to_json()
+                trial=self._task.trial,
+                attempt=self._task.attempt,
+                plan=self._parts.settings.plan.to_json(),
+                has_blocks=self._parts.has_blocks,
             )
         )
         if ended is not None:

@@ -1,0 +1,105 @@
+"""Other ways of making the same step, each of which needs less memory: for a trial that ran out of it.
+
+First a smaller micro batch, then activations that are computed again, then strategies that divide among the
+same workers what each of them holds whole. None of them changes what is trained. How much each of them saves
+is left to those who measure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+from workbench.exchanges.capabilities import USUAL
+from workbench.experiment import Experiment
+from workbench.plan import PartialPlan
+from workbench.planning.batch_division import smaller_micro_batch
+from workbench.planning.settings import fitted_of
+from workbench.strategies import STRATEGIES
+from workbench.strategies.capabilities import Capabilities, capabilities_of
+
+WAYS = ("recompute", "strategy")
+"""The dimensions of a plan that may change beside the division of its batch."""
+_WHOLE_PARAMETERS = frozenset({"adafactor", "muon", "sparseadam"})
+"""Optimizers of torch that update a value by others of its parameter, which a worker may not hold."""
+
+
+def next_way(
+    plan: PartialPlan, *, changeable: Collection[str], has_blocks: bool, tried: Collection[PartialPlan] = ()
+) -> PartialPlan | None:
+    """Return the next change to a plan that did not fit, None where nothing is left to try.
+
+    Args:
+        plan: The plan that did not fit.
+        changeable: Which of `WAYS` may change.
+        has_blocks: Whether the model has blocks that could be computed again.
+        tried: The changes that were tried before.
+
+    Example:
+        >>> plan = PartialPlan.of(workers=2, micro_batch=1, accumulation=4, strategy="ddp", recompute="none")
+        >>> next_way(plan, changeable=WAYS, has_blocks=False).to_json()
+        {'strategy': 'zero1'}
+    """
+    for way in _ways(plan, has_blocks):
+        names = dict(way.values)
+        is_tried = any(_is_tried(way, before) for before in tried)
+        if not is_tried and all(name in changeable for name in names if name in WAYS):
+            return way
+    return None
+
+
+def changeable_ways(experiment: Experiment, params: Mapping[str, Any]) -> frozenset[str]:
+    """Return which of `WAYS` a trial may change: those that are neither written nor searched.
+
+    A strategy that cuts parameters may change what an optimizer of the user's, or one that looks at whole
+    parameters, computes: then it stays.
+
+    Args:
+        experiment: The experiment.
+        params: The configuration of the trial.
+    """
+    makes_steps = experiment.trains_model and experiment.federated is None and not experiment.makes_own_steps
+    if not makes_steps or fitted_of(experiment, params) is not None:
+        return frozenset()
+    is_open = {name for name in WAYS if name not in experiment.plan.decided and name not in params}
+    optimizer = str(params.get("optimizer", experiment.training.optimizer)).lower()
+    if ":" in optimizer or optimizer in _WHOLE_PARAMETERS:
+        is_open.discard("strategy")
+    return frozenset(is_open)
+
+
+def _ways(plan: PartialPlan, has_blocks: bool) -> Iterator[PartialPlan]:
+    smaller = smaller_micro_batch(plan)
+    if smaller is not None:
+        yield smaller
+    if has_blocks and plan.get("recompute") == "none":
+        yield PartialPlan.of(recompute="blocks")
+    for name in _saving_strategies(plan):
+        yield PartialPlan.of(strategy=name)
+
+
+def _is_tried(way: PartialPlan, before: PartialPlan) -> bool:
+    # A micro batch is made smaller once, to whatever size.
+    if "micro_batch" in way:
+        return "micro_batch" in before
+    return set(way.values) <= set(before.values)
+
+
+def _saving_strategies(plan: PartialPlan) -> list[str]:
+    """Return the exact strategies in which a worker holds less for the same step, the least saving first."""
+    now = plan.get("strategy")
+    if not isinstance(now, str) or (plan.replicas or 1) == 1 or now not in STRATEGIES:
+        return []
+    held = capabilities_of(now)
+    found: list[tuple[tuple[bool, bool], str]] = []
+    for name in STRATEGIES.names():
+        able = capabilities_of(name)
+        divides_replicas = able.axis is None and able.max_workers is None and held.axis is None
+        agrees = able.takes_exchange or plan.get("exchange") in (None, USUAL)
+        if able.is_exact and divides_replicas and agrees and _saved(able) > _saved(held):
+            found.append((_saved(able), name))
+    return [name for _, name in sorted(found)]
+
+
+def _saved(able: Capabilities) -> tuple[bool, bool]:
+    return not able.holds_whole_model, able.divides_state

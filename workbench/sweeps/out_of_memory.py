@@ -1,0 +1,96 @@
+"""What follows when a trial runs out of memory: another way of making the same step, or its end.
+
+A way that the model turns out not to allow is given up for the next one. Which ways there are is known to
+`planning.less_memory`; starting the next attempt is left to the coordinator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from workbench.events import TrialEnded, TrialPlanned
+from workbench.plan import PartialPlan
+from workbench.planning.less_memory import WAYS, next_way
+
+_MAX_REFUSAL = 200
+
+
+class OtherWays:
+    """The ways of one trial, from attempt to attempt.
+
+    Attributes:
+        plan: What the last attempt that knew its plan used.
+    """
+
+    def __init__(self, changeable: Collection[str], tried: Collection[PartialPlan]) -> None:
+        """Begin with what earlier coordinators tried.
+
+        Args:
+            changeable: Which of `WAYS` may change.
+            tried: The changes that were tried.
+        """
+        self.plan = PartialPlan()
+        self._changeable, self._tried = changeable, list(tried)
+        self._has_blocks = False
+        self._undone, self._words = PartialPlan(), ""
+        self._ran_out: TrialEnded | None = None
+        """How the last attempt ended that ran out of memory, while the change that followed is unproven."""
+
+    def take(self, planned: TrialPlanned) -> None:
+        """Learn from the plan of an attempt."""
+        self.plan = PartialPlan.from_json(planned.plan)
+        self._has_blocks = bool(planned.has_blocks)
+
+    def report(self) -> None:
+        """Notice that the attempt trains: a later error is none of its way."""
+        self._ran_out = None
+
+    def after(self, ended: TrialEnded) -> tuple[TrialEnded, PartialPlan | None]:
+        """Return how an attempt ended, and the change with which the next one starts; None for no other.
+
+        Args:
+            ended: How the worker, or its loss, ended the attempt.
+        """
+        before, refusal = self._ran_out, ""
+        if ended.reason == "oom":
+            self._ran_out, self._undone = ended, PartialPlan()
+        elif ended.reason == "error" and before is not None and "micro_batch" not in self._tried[-1]:
+            refusal = f"; {self._words} failed: {str(ended.message)[:_MAX_REFUSAL]}"
+            self.plan |= self._undone
+        else:
+            return ended, None
+        found = next_way(
+            self.plan, changeable=self._changeable, has_blocks=self._has_blocks, tried=self._tried
+        )
+        out = self._ran_out
+        assert out is not None
+        message = f"{out.message}{refusal}"
+        if found is None:
+            return out.model_copy(update={
+                "attempt": ended.attempt, "message": message + self._describe_unchanged()
+            }), None  # fmt: skip
+        self._words = _words(found, self.plan)
+        changes = self._undone | found if refusal else found
+        self._undone = self.plan.only([name for name, _ in found.values])
+        self._tried.append(found)
+        self.plan |= found
+        message += f"; continues with {self._words}"
+        return ended.model_copy(update={"message": message}), changes
+
+    def _describe_unchanged(self) -> str:
+        """State what could have been tried, had the experiment left it open."""
+        kept = [name for name in WAYS if name not in self._changeable and name in self.plan]
+        possible = [
+            name for name in kept
+            if next_way(self.plan, changeable=[name], has_blocks=self._has_blocks, tried=self._tried)
+        ]  # fmt: skip
+        words = "".join(f"; plan.{name} stays {self.plan.get(name)}, as it is not auto" for name in possible)
+        return words
+
+
+def _words(way: PartialPlan, before: PartialPlan) -> str:
+    if way.micro_batch is not None:
+        return f"micro batches of {way.micro_batch} instead of {before.micro_batch}"
+    if "recompute" in way:
+        return "blocks computed again in the backward pass, which changes no result"
+    return f"the strategy {way.get('strategy')} instead of {before.get('strategy')}, which changes no result"
