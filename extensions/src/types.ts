@@ -31,6 +31,8 @@ export interface AdviceCard {
   why: string[];
   /** The runner-up, and the experiment without advice. */
   others: CardOther[];
+  /** How else workers could agree, and what that would bring. */
+  exchanges: string[];
   measured: string[];
   would_change: string[];
   /** What to write into the experiment, as YAML. */

@@ -89,6 +89,7 @@ export function buildCard(change: Partial<AdviceCard> = {}): AdviceCard {
     why: ["it fits"],
     others: [{ name: "runner-up", plan: "128 = 64 x 1 x 2", compared: "0.79 times the samples/s" }],
     measured: ["11 plans"],
+    exchanges: ["powersgd, approximate: 9 ms a step"],
     would_change: ["more noise"],
     settings: ["plan: {workers: 2}"],
     ...change,

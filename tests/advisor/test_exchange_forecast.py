@@ -100,6 +100,14 @@ def test_what_was_timed_replaces_its_prediction_and_the_fastest_comes_first() ->
     assert {name for name, each in by_name.items() if each.is_exact} == {"allreduce"}
 
 
+def test_of_several_sweeps_the_undisturbed_times_count() -> None:
+    quiet = measured("200 Mbit/s")
+    disturbed = quiet.model_copy(
+        update={"all_reduce_s": {size: 3.0 * took_s for size, took_s in quiet.all_reduce_s.items()}}
+    )
+    assert forecast_exchanges([quiet, disturbed]) == forecast_exchanges([quiet])
+
+
 def test_without_a_sweep_it_is_stated_what_to_run() -> None:
     with pytest.raises(ExperimentError, match=r"no links between workers were measured.*workbench advise"):
         forecast_exchanges([measured("1 Gbit/s", is_swept=False)])

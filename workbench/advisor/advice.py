@@ -96,6 +96,44 @@ class Candidate:
 
 
 @dataclass(frozen=True)
+class StepCost:
+    """What an approximate exchange costs.
+
+    Attributes:
+        factor: How many times the steps of an exact one it needs to the same value of the objective.
+        num_pairs: Trainings with either that show it: alike in everything else, the seed included.
+    """
+
+    factor: Estimate
+    num_pairs: int
+
+
+@dataclass(frozen=True)
+class ExchangeOffer:
+    """What another exchange would bring.
+
+    Attributes:
+        exchange: Its name.
+        batch_text: The global batch of the steps, written out.
+        global_batch: The same, in samples.
+        step_time_s: Seconds per step.
+        sent_bytes: What a replica contributes per step, in the mean.
+        is_exact: Whether it makes the step of one worker, up to rounding.
+        is_measured: Whether exactly this was timed.
+        cost: What it costs in steps; None for an exact one, or one that was not raced.
+    """
+
+    exchange: str
+    batch_text: str
+    global_batch: int
+    step_time_s: Estimate
+    sent_bytes: float
+    is_exact: bool
+    is_measured: bool
+    cost: StepCost | None = None
+
+
+@dataclass(frozen=True)
 class Advice:
     """What to use, why, and the alternatives.
 
@@ -113,6 +151,8 @@ class Advice:
         cost_s: Seconds that finding it took.
         settings: What to set in the experiment, by dotted path.
         curves: Step time, memory and time to target over the plans, for figures.
+        exchanges: What other exchanges would bring, the fastest step first; empty where no links were
+            measured.
     """
 
     objective: Goal
@@ -128,6 +168,7 @@ class Advice:
     cost_s: float
     settings: dict[str, JsonValue]
     curves: dict[str, Any] = field(default_factory=dict)
+    exchanges: tuple[ExchangeOffer, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return it as plain values, as `AdviceGiven` stores them."""

@@ -19,6 +19,7 @@ from workbench.advisor.advice_lines import (
     rows_of,
     yaml_lines,
 )
+from workbench.advisor.exchange_lines import describe_exchanges
 from workbench.advisor.stored_advice import Interval, finite, mapping, texts
 from workbench.formatting import format_duration
 
@@ -63,6 +64,7 @@ class AdviceCard(_Part):
     predicted: tuple[CardFact, ...]
     why: tuple[str, ...]
     others: tuple[CardOther, ...] = Field(description="The runner-up, and the experiment without advice.")
+    exchanges: tuple[str, ...] = Field(description="How else workers could agree, and what that would bring.")
     measured: tuple[str, ...]
     would_change: tuple[str, ...]
     settings: tuple[str, ...] = Field(description="What to write into the experiment, as YAML.")
@@ -94,6 +96,7 @@ def card_of(advice: Mapping[str, Any]) -> AdviceCard:
             )
             for name, other in others if other
         ),
+        exchanges=tuple(describe_exchanges(advice)),
         measured=(*measured, *([] if cost_s is None else [f"measuring took {format_duration(cost_s)}"])),
         would_change=tuple(texts(advice.get("would_change"))),
         settings=tuple(yaml_lines(mapping(advice.get("settings")))),
@@ -132,6 +135,7 @@ def html_of(advice: Mapping[str, Any]) -> str:
     parts.append(_table([(fact.name, fact.text) for fact in card.predicted]))
     parts += _list("Why", card.why)
     parts += _list("Alternatives", [f"{one.name}: {one.plan}. {one.compared}" for one in card.others])
+    parts += _list("Exchanges between workers", card.exchanges)
     parts += _list("What would change it", card.would_change)
     if card.settings:
         parts.append(f"<pre style='margin:6px 0 0'>{html.escape(chr(10).join(card.settings))}</pre>")

@@ -10,6 +10,7 @@ import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from workbench.advisor.exchange_lines import describe_exchanges
 from workbench.advisor.stored_advice import Interval, finite, mapping, stored_plan, texts
 from workbench.experiment.yaml_file import write_yaml
 from workbench.formatting import (
@@ -63,6 +64,7 @@ def lines_of(advice: Mapping[str, Any]) -> list[str]:
             lines += _labelled(name, describe_other(other))
             lines += _labelled("", compare(other, choice, str(advice.get("objective"))))
     cost_s = finite(advice.get("cost_s"))
+    lines += _listed("exchanges", describe_exchanges(advice))
     lines += _listed("measured", texts(advice.get("measured")))
     if cost_s is not None:
         lines += _labelled("measuring took", format_duration(cost_s))

@@ -49,6 +49,7 @@ class Confirmation:
 
     Attributes:
         noise_scale: The gradient noise scale as the last training reported it, in samples.
+        progress: When each training had made how many steps, in seconds as the race counts them.
     """
 
     def __init__(
@@ -79,6 +80,7 @@ class Confirmation:
         self._sign = 1.0 if self._objective.goal == "maximize" else -1.0
         self._num_trainings = itertools.count()
         self.noise_scale: float | None = None
+        self.progress: dict[tuple[RatedPlan, int], list[tuple[float, int]]] = {}
 
     def test_rates(self, budget_s: float) -> RatesTested | None:
         """Test a range of rates at the batch of the reference.
@@ -115,7 +117,7 @@ class Confirmation:
         """Train candidates beside each other.
 
         Args:
-            plans: The best plan of each global batch, the one that the models expect to be best first.
+            plans: The best plans of each global batch, the one that the models expect to be best first.
             rates: The range test, where there was one.
             budget_s: Seconds that it may take.
 
@@ -210,8 +212,9 @@ class Confirmation:
         yield from (each for each in others if is_new(each))
 
     def _raced_plans(self, plans: Sequence[Plan]) -> list[Plan]:
-        """Return the plans to train: the best by the models, one a batch, the reference's last."""
-        raced = list(plans[:_NUM_RACED_BATCHES])
+        """Return the plans to train: the best by the models of a few batches, the reference's last."""
+        batches = list(dict.fromkeys(plan.global_batch for plan in plans))[:_NUM_RACED_BATCHES]
+        raced = [plan for plan in plans if plan.global_batch in batches]
         usual = plan_of(self._reference.plan)
         return raced if usual in raced else [*raced, usual]
 
@@ -226,6 +229,8 @@ class Confirmation:
             last = report
             self.noise_scale = noise_scale_of(report.event) or self.noise_scale
             value = report.event.values.get(metric)
+            steps = self.progress.setdefault((rated, repeat), [])
+            steps.append((weight * report.elapsed_s, report.event.step))
             return goes_on(weight * report.elapsed_s, None if value is None else sign * value)
 
         plan = rated.plan

@@ -19,6 +19,9 @@ from workbench.exchanges.capabilities import USUAL, with_options
 from workbench.performance.exchange_time import Link
 from workbench.plan import EXCHANGE_OPTIONS, PartialPlan, Plan
 
+_SAME_LINK_S = 3600.0
+"""Sweeps that lie further apart may have seen another network."""
+
 
 @dataclass(frozen=True)
 class ExchangeForecast:
@@ -41,11 +44,14 @@ class ExchangeForecast:
     is_measured: bool
 
 
-def forecast_exchanges(measured: Sequence[PlanMeasured]) -> list[ExchangeForecast]:
+def forecast_exchanges(
+    measured: Sequence[PlanMeasured], *, micro_batch: int | None = None
+) -> list[ExchangeForecast]:
     """Predict the seconds per step of every exchange, on the links and in the plan that were swept last.
 
     Args:
         measured: Of one setting.
+        micro_batch: Of which steps to predict; the largest where `ddp` was not timed with it, or if None.
 
     Returns:
         The fastest first.
@@ -61,7 +67,12 @@ def forecast_exchanges(measured: Sequence[PlanMeasured]) -> list[ExchangeForecas
             next_step="Run `workbench advise FILE` with plan.workers: auto, or 2 or more.",
         )
     latest = swept[-1]
-    link = Link.fit({int(size): took for size, took in latest.all_reduce_s.items()}, _workers(latest))
+    together = [
+        each for each in swept
+        if each.workers_per_node == latest.workers_per_node
+        and abs(latest.time_unix_s - each.time_unix_s) < _SAME_LINK_S
+    ]  # fmt: skip
+    link = Link.fit(_shortest_s(together), _workers(latest))
     alike = [
         (plan, each)
         for each in measured
@@ -77,8 +88,17 @@ def forecast_exchanges(measured: Sequence[PlanMeasured]) -> list[ExchangeForecas
             f"no step of ddp was timed on {_workers(latest)} workers", field="plan.exchange",
             next_step="Run `workbench advise FILE` with plan.strategy and plan.exchange: auto.",
         )  # fmt: skip
-    plan, reference = max(usual, key=lambda item: item[0].micro_batch)
+    plan, reference = max(usual, key=lambda item: (item[0].micro_batch == micro_batch, item[0].micro_batch))
     return _forecast(link, plan, reference, latest.exchanges, dict(alike))
+
+
+def _shortest_s(swept: Sequence[PlanMeasured]) -> dict[int, float]:
+    """Return the shortest seconds of an all-reduce by its bytes: others were disturbed."""
+    found: dict[int, float] = {}
+    for each in swept:
+        for size, took_s in each.all_reduce_s.items():
+            found[int(size)] = min(took_s, found.get(int(size), took_s))
+    return found
 
 
 def _workers(measured: PlanMeasured) -> int:

@@ -18,6 +18,7 @@ from workbench.advisor.choices import Choices
 from workbench.advisor.variants import Variant, plan_with, read_plan, variant_of
 from workbench.events import PlanMeasured
 from workbench.exchanges.capabilities import USUAL
+from workbench.exchanges.capabilities import capabilities_of as exchange_capabilities
 from workbench.performance.goodput import efficiency
 from workbench.performance.memory import MARGIN, MemoryLaw
 from workbench.performance.step_time import Measurement, Point, StepTimeModel, fit
@@ -299,6 +300,9 @@ def best_plans(
 ) -> list[Plan]:  # fmt: skip
     """Return the best plan of each global batch, the batch that should reach the target first, first.
 
+    An approximate exchange needs more steps than any model knows. So it never replaces an exact one: where
+    one is allowed and makes faster steps, its best plan follows that of the same batch, to be raced.
+
     Args:
         plans: What to choose among; step times of their variants were measured.
         knowledge: What was measured.
@@ -311,17 +315,27 @@ def best_plans(
     def cost(plan: Plan) -> float:
         return step_times_s[plan] * knowledge.price(plan, goal) / plan.global_batch
 
-    best: dict[int, Plan] = {}
+    exact: dict[int, Plan] = {}
+    inexact: dict[int, Plan] = {}
     for plan in sorted(plans, key=lambda plan: (plan.workers, plan.accumulation)):
+        best = exact if exchange_capabilities(plan.exchange).is_exact else inexact
         other = best.get(plan.global_batch)
         if other is None or cost(plan) < (1.0 - SAME) * cost(other):
             best[plan.global_batch] = plan
-    if goal == "throughput":
-        return sorted(best.values(), key=cost)
     scale = noise_scale or _NOISE_PRIOR * base_batch
-    return sorted(
-        best.values(), key=lambda plan: cost(plan) / float(efficiency(plan.global_batch, base_batch, scale))
-    )
+
+    def expected(plan: Plan) -> float:
+        if goal == "throughput":
+            return cost(plan)
+        return cost(plan) / float(efficiency(plan.global_batch, base_batch, scale))
+
+    found: list[Plan] = []
+    for plan in sorted((inexact | exact).values(), key=expected):
+        found.append(plan)
+        faster = inexact.get(plan.global_batch, plan)
+        if faster != plan and cost(faster) < (1.0 - SAME) * cost(plan):
+            found.append(faster)
+    return found
 
 
 def spread(values: Sequence[int], count: int) -> list[int]:

@@ -172,6 +172,7 @@ class Advisor:
                 num_measured=measurer.num_measured,
                 cost_s=self._clock() - began_s,
                 placements_s=measurer.placements_s,
+                progress=contest.progress,
             )
         )
         if self._written.advise is None:

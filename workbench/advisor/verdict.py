@@ -13,6 +13,7 @@ from pydantic import JsonValue
 from workbench.advisor.advice import Advice, Candidate, Estimate, Goal, NoiseStatus
 from workbench.advisor.candidates import PREDICTED, candidate_of
 from workbench.advisor.choices import Choices, believed_rate, is_open
+from workbench.advisor.exchange_offers import Progress, exchange_offers
 from workbench.advisor.loaders import describe_loading, describe_missing_cores
 from workbench.advisor.plans import Knowledge
 from workbench.advisor.proposals import RatedPlan
@@ -55,6 +56,7 @@ class Findings:
         num_known: Measurements that were there before.
         num_measured: Measurements that were made.
         cost_s: Seconds that all of it took.
+        progress: The steps of the trainings.
     """
 
     experiment: Experiment
@@ -71,6 +73,7 @@ class Findings:
     num_measured: int
     cost_s: float
     placements_s: Mapping[Placement, float] = field(default_factory=dict)
+    progress: Progress = field(default_factory=dict)
 
 
 def conclude(found: Findings) -> Advice:
@@ -109,6 +112,7 @@ def conclude(found: Findings) -> Advice:
         cost_s=found.cost_s,
         settings=_settings(found, plan, lr),
         curves=_curves(found, standings),
+        exchanges=exchange_offers(found.knowledge.measured, plan, found.race, found.progress),
     )
 
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from workbench.advisor.advice_lines import compare, describe_noise, goal_of, rows_of, yaml_lines
+from workbench.advisor.exchange_lines import describe_exchanges
 from workbench.advisor.stored_advice import finite, mapping, rows, stored_plan, texts
 from workbench.formatting import format_duration
 from workbench.plots.report_tables import pairs, table, text
@@ -41,6 +42,7 @@ def advice_card(run: RunData) -> list[str]:
     parts = [f"<p>For {text(goal_of(advice))}, this is recommended:</p>", _candidates(advice)]
     for title, items in (
         ("Why", texts(record.choice.get("reasons"))),
+        ("Exchanges between workers", describe_exchanges(advice)),
         ("What was measured", texts(advice.get("measured"))),
         ("What would change the answer", texts(advice.get("would_change"))),
     ):

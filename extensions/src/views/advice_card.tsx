@@ -36,6 +36,7 @@ export function AdviceCard({ card, children }: { card: Card; children?: Componen
           ))}
         </dl>
       </section>
+      <Texts title="Exchanges between workers" texts={card.exchanges} />
       <Texts title="What would change it" texts={card.would_change} />
       <details>
         <summary>What was measured, and the settings as YAML</summary>

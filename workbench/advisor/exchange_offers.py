@@ -1,0 +1,128 @@
+"""What other exchanges would bring to an advice, and what they cost: more steps to the same result.
+
+The steps that an approximate exchange needs more are counted where it was raced beside an exact one: with
+the same plan otherwise, the same rate and the same seed. Seconds per step are left to `exchange_forecast`,
+wording to `exchange_lines`.
+"""
+
+from __future__ import annotations
+
+import bisect
+import math
+from collections.abc import Mapping, Sequence
+
+from workbench.advisor.advice import Estimate, ExchangeOffer, StepCost
+from workbench.advisor.exchange_forecast import forecast_exchanges
+from workbench.advisor.proposals import RatedPlan
+from workbench.advisor.race import Course, Race
+from workbench.errors import ExperimentError
+from workbench.events import PlanMeasured
+from workbench.exchanges import EXCHANGES
+from workbench.exchanges.capabilities import capabilities_of
+from workbench.plan import EXCHANGE_OPTIONS, PartialPlan, Plan
+
+_ONE_PAIR, _SEVERAL_PAIRS = 1.35, 1.1
+"""Beyond the range of the pairs, where nine of ten others should lie."""
+
+Progress = Mapping[tuple[RatedPlan, int], Sequence[tuple[float, int]]]
+"""When a training had made how many steps, by its plan and rate and by which of its trainings it is."""
+
+
+def exchange_offers(
+    measured: Sequence[PlanMeasured], plan: Plan, race: Race[RatedPlan] | None = None,
+    progress: Progress | None = None,
+) -> tuple[ExchangeOffer, ...]:  # fmt: skip
+    """Return what each exchange would bring, the fastest step first; nothing where no links were measured.
+
+    Args:
+        measured: The measurements of the setting.
+        plan: What is recommended: steps of its micro batch are predicted where they were measured.
+        race: Trainings beside each other.
+        progress: Their steps.
+    """
+    try:
+        forecasts = forecast_exchanges(measured, micro_batch=plan.micro_batch)
+    except ExperimentError:  # one worker, or another strategy: nothing was swept
+        return ()
+    costs = {} if race is None else step_costs(race.courses, progress or {})
+    return tuple(
+        ExchangeOffer(
+            each.exchange, each.plan.batch_text, each.plan.global_batch, each.step_time_s, each.sent_bytes,
+            each.is_exact, each.is_measured, costs.get(each.exchange),
+        )
+        for each in forecasts
+    )  # fmt: skip
+
+
+def step_costs(courses: Sequence[Course[RatedPlan]], progress: Progress) -> dict[str, StepCost]:
+    """Return what approximate exchanges cost, by their names.
+
+    Args:
+        courses: All trainings of a race.
+        progress: Their steps.
+    """
+    logs: dict[str, list[float]] = {}
+    for course in courses:
+        name = course.entrant.plan.exchange
+        if is_exact(name):
+            continue
+        for other in courses:
+            factor = _factor(course, other, progress) if _is_pair(course, other) else None
+            if factor is not None:
+                logs.setdefault(name, []).append(math.log(factor))
+    return {name: _cost(found) for name, found in logs.items()}
+
+
+def is_exact(exchange: str) -> bool:
+    """Return whether replicas make the step of one worker with this exchange."""
+    return exchange not in EXCHANGES or capabilities_of(exchange).is_exact
+
+
+def without_exchange(plan: Plan) -> PartialPlan:
+    """Return all of a plan but how its replicas agree."""
+    return PartialPlan.of_plan(plan).without("exchange", *EXCHANGE_OPTIONS)
+
+
+def _is_pair(course: Course[RatedPlan], other: Course[RatedPlan]) -> bool:
+    ours, theirs = course.entrant, other.entrant
+    return (
+        is_exact(theirs.plan.exchange)
+        and (ours.lr, course.repeat) == (theirs.lr, other.repeat)
+        and without_exchange(ours.plan) == without_exchange(theirs.plan)
+    )
+
+
+def _factor(course: Course[RatedPlan], exact: Course[RatedPlan], progress: Progress) -> float | None:
+    """Return how many times the steps of the exact one it took to the best value that both reached."""
+    if not course.best_values or not exact.best_values:
+        return None
+    value = min(course.best_values[-1], exact.best_values[-1])
+    steps = [
+        _steps_to(value, each, progress.get((each.entrant, each.repeat), ())) for each in (course, exact)
+    ]
+    return None if steps[0] is None or steps[1] is None else steps[0] / steps[1]
+
+
+def _steps_to(value: float, course: Course[RatedPlan], steps: Sequence[tuple[float, int]]) -> float | None:
+    """Return after how many steps a training had reached a value, between its evaluations by a line."""
+    index = bisect.bisect_left(course.best_values, value)
+    at = _steps_at(course.elapsed_s[index], steps)
+    before = 0.0 if index == 0 else _steps_at(course.elapsed_s[index - 1], steps)
+    if at is None or before is None or at <= 0.0:
+        return None
+    if index == 0:
+        return at
+    low, high = course.best_values[index - 1], course.best_values[index]
+    return before + (at - before) * (value - low) / (high - low)
+
+
+def _steps_at(elapsed_s: float, steps: Sequence[tuple[float, int]]) -> float | None:
+    index = bisect.bisect_right([each for each, _ in steps], elapsed_s)
+    return float(steps[index - 1][1]) if index else None
+
+
+def _cost(logs: Sequence[float]) -> StepCost:
+    mean = math.exp(math.fsum(logs) / len(logs))
+    width = _ONE_PAIR if len(logs) == 1 else _SEVERAL_PAIRS
+    factor = Estimate(mean, math.exp(min(logs)) / width, math.exp(max(logs)) * width)
+    return StepCost(factor, len(logs))
