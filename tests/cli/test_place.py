@@ -86,6 +86,20 @@ def test_a_tier_without_memory_for_the_first_stage_is_refused(shell: Shell) -> N
     assert "tiers.end.memory" in shell("place", "plan", str(path))[2]
 
 
+@pytest.mark.parametrize("place", ["option", "file"])
+def test_an_unknown_scheduler_is_refused_before_anything_is_measured(shell: Shell, place: str) -> None:
+    path = shell.folder / "tiers.yaml"  # nothing else that it names exists
+    words = ["place", "run", str(path)]
+    if place == "file":
+        path.write_text(FILE.replace("place: {", "place: {scheduler: nearest, "))
+    else:
+        path.write_text(FILE)
+        words += ["--scheduler", "nearest"]
+    code, _, err = shell(*words)
+    assert code == 2
+    assert "unknown scheduler 'nearest'; allowed: end, cloud, end-cloud, mapping, threshold" in err
+
+
 @pytest.mark.slow
 def test_tiers_run_for_real_and_are_measured_beside_what_is_expected(shell: Shell) -> None:
     bundle = shell.folder / "bundle"

@@ -14,7 +14,7 @@ from typing import Any
 
 PRINTED_BYTES = 100 * 2**20
 NUM_CHILDREN = 50
-LEAKED_BYTES = 300 * 2**20
+LEAKED_BYTES = 2 * 10**9
 _leaked: list[bytearray] = []
 
 

@@ -212,7 +212,7 @@ def test_a_worker_that_alone_runs_out_of_memory_ends_its_plan_on_all_and_the_nex
     assert [event.fits for event in events] == [True, False, False, True]
     assert "can't allocate memory" in str(events[1].message)
     assert events[1].step_time_s is None
-    assert events[2].message == "a micro batch of 128 did not fit"
+    assert str(events[2].message).startswith("a micro batch of 128 did not fit: ")
     assert events[3].step_time_s is not None
 
 
@@ -292,7 +292,7 @@ def test_what_holds_more_than_allowed_does_not_fit_and_nothing_larger_is_tried()
     assert "one worker held" in str(events[1].message)
     assert events[1].peak_bytes is not None
     assert events[1].peak_bytes > limit_bytes
-    assert {event.message for event in events[2:]} == {"a micro batch of 32 did not fit"}
+    assert all(str(event.message).startswith("a micro batch of 32 did not fit: ") for event in events[2:])
 
 
 def measure_shards_within(rank: int, num_workers: int, meeting: str, text: str) -> Any:
@@ -335,6 +335,45 @@ def test_what_devices_use_is_told_where_they_count_it(
     assert metered.power_w == pytest.approx(50.0, rel=0.1)
     assert metered.num_steps > FAST["num_steps"], "too few steps for a counter to move"
     assert plain.power_w is None
+
+
+NO_BLOCKS = "the model has no blocks that could be computed again"
+
+
+def test_a_plan_that_a_model_without_blocks_cannot_carry_out_is_skipped_with_its_reason() -> None:
+    plans = [*sizes(8, 16, recompute="blocks"), *sizes(8, recompute="none")]
+    ended, [blocks, larger, plain] = measure(0, 1, None, experiment(model=FLAT), plans)
+    assert ended.state == "complete"
+    assert [event.fits for event in (blocks, larger, plain)] == [False, False, True]
+    assert (blocks.message, larger.message) == (NO_BLOCKS, f"a micro batch of 8 did not fit: {NO_BLOCKS}")
+
+
+@pytest.mark.parametrize(
+    ("model", "way", "message"),
+    [
+        ("flat", "blocks", NO_BLOCKS),
+        ("mlp", "1KB", "even if all blocks are computed again, and may keep 1,000"),
+    ],
+)
+def test_recomputing_that_an_experiment_demands_in_vain_is_refused_in_words_only(
+    model: str, way: str, message: str
+) -> None:
+    text = experiment(
+        model=FLAT if model == "flat" else {"name": "mlp", "num_layers": 3},
+        plan={"recompute": way, "micro_batch": 16}, training={"epochs": 1},
+    )  # fmt: skip
+    ended = run_trial(TrialTask("run", 0, 0, text, folder="unused"), lambda event: False)
+    assert (ended.state, ended.traceback) == ("failed", None)
+    assert str(ended.message).startswith("plan.recompute: ")
+    assert message in str(ended.message)
+    assert "allowed: " in str(ended.message)
+
+
+def build_flat(config: dict[str, Any]) -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+
+
+FLAT = "test_plan_probe:build_flat"
 
 
 def test_what_a_checkpoint_takes_is_told() -> None:

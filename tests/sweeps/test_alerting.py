@@ -88,7 +88,7 @@ def test_rules_act_on_what_workers_print_and_on_what_becomes_of_trials(store: St
     to_team = {alert.alert for alert in raised.values() if "team" in alert.to}
     assert told == {(number, "team", True) for number in to_team}
     assert sorted(post["alert"] for post in team.posted) == sorted(to_team)
-    assert team.posted[-1]["message"] == "the run is complete: exhausted"
+    assert team.posted[-1]["message"] == "the run is complete: every combination was tried"
     assert "s3cret" not in "".join(map(str, sweep.events))
 
 

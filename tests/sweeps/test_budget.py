@@ -20,7 +20,7 @@ from workbench.events import (
     TrialStarted,
 )
 from workbench.experiment import DEFAULT_TRIALS, Experiment
-from workbench.history import History, cost_of
+from workbench.history import History, cost_of, failure_groups
 from workbench.sweeps.budget import (
     begun_ending,
     ending_now,
@@ -29,6 +29,7 @@ from workbench.sweeps.budget import (
     honest_ending,
     reason_to_end,
 )
+from workbench.sweeps.conclusion import natural_end
 
 
 def make_history(losses: list[float | None] = [], **fields: Any) -> History:  # noqa: B006
@@ -355,3 +356,34 @@ def test_a_replay_has_nothing_to_be_extended_by_and_ends_when_it_was_told_to() -
     assert (has_room(history), history.max_trials()) == (True, 9)
     with pytest.raises(ExperimentError, match="replays first"):
         extended(history, {"budget.trials": 1}, 200.0)
+
+
+@pytest.mark.parametrize(
+    ("losses", "fields", "is_exhausted", "message"),
+    [
+        ([1.0], {"budget": {"trials": 1}}, False, "its only configuration was tried"),
+        ([1.0, 2.0], {"budget": {"trials": 2}}, False, "all 2 configurations were tried"),
+        (
+            [1.0, 2.0],
+            {"sampler": "grid", "search": {"x": {"choices": [1, 2]}}},
+            True,
+            "every combination was tried",
+        ),
+    ],
+)
+def test_a_run_that_nothing_ended_early_says_what_was_tried(
+    losses: list[float | None], fields: dict[str, Any], is_exhausted: bool, message: str
+) -> None:
+    ending = natural_end(make_history(losses, **fields), is_exhausted=is_exhausted)
+    assert (ending.state, ending.message) == ("complete", message)
+
+
+def test_failures_that_differ_in_numbers_only_are_one_kind() -> None:
+    messages = ["no column x1 at 0.5", "no column x2 at 1e-05", "no table"]
+    history = make_history([None] * 3)
+    for number, message in enumerate(messages):
+        history.apply(
+            TrialEnded(trial=number, attempt=0, state="failed", reason="error", message=message, values={})
+        )
+    groups = failure_groups(history)
+    assert [(group.message, len(group.trials)) for group in groups] == [(messages[0], 2), (messages[2], 1)]

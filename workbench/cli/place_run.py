@@ -40,6 +40,7 @@ def run(
     """
     from workbench.deploy.placement.assembly import bundle_of
     from workbench.deploy.placement.scheduler_plans import recommend
+    from workbench.deploy.placement.schedulers import SCHEDULERS
     from workbench.deploy.placement.tiers_file import read_tiers
     from workbench.deploy.tiers.measured_run import measure_tiers, poisson_moments_s
     from workbench.deploy.tiers.prediction import expected_of, system_here
@@ -49,6 +50,11 @@ def run(
         time_s = parse_duration_s(time_limit)
     except ValueError as error:
         raise ArgumentError(str(error), field="--time", allowed="a duration such as 30s") from error
+    for name in schedulers:
+        if name not in SCHEDULERS:  # before the tiers are profiled
+            raise ArgumentError(
+                f"unknown scheduler {name!r}", field="--scheduler", allowed=SCHEDULERS.names()
+            )
     moments_s = poisson_moments_s(rate, time_s, seed=seed)
     tiers, folder = read_tiers(file), file.parent
     bundle = bundle_of(tiers, folder)

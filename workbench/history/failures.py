@@ -6,6 +6,7 @@ that is left to the driver, how it looks to the views.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -20,27 +21,34 @@ NUM_ALIKE = 3
 """How many configurations must fail in one way before a run ends for it."""
 NUM_OF_ONE_CHOICE = 6
 """How many, where all of them have the same value of a choice, which may be the cause."""
+_NUMBER = re.compile(r"\d+(\.\d+)?(e[+-]?\d+)?")
 
 
 @dataclass(frozen=True)
 class FailureGroup:
-    """The trials that failed with one message at one place."""
+    """The trials that failed with one message, but for its numbers, at one place."""
 
     reason: str
     message: str
-    """Its first line."""
+    """The first line of the first one."""
     place: str | None
     """The line of the user's code, as file:line; None where none is known."""
     trials: list[Trial]
 
 
 def failure_groups(history: History) -> list[FailureGroup]:
-    """Return the failed trials, grouped by reason, message and place; the most frequent first."""
+    """Return the failed trials, grouped by reason, message and place; the most frequent first.
+
+    Messages that differ in numbers only, such as the value of a parameter, are one.
+    """
     groups: dict[tuple[str, str, str | None], list[Trial]] = {}
     for trial in history.in_state("failed"):
-        kind = trial.reason or "error", _first_line(trial), trial.failed_at
+        kind = trial.reason or "error", _NUMBER.sub("#", _first_line(trial)), trial.failed_at
         groups.setdefault(kind, []).append(trial)
-    found = [FailureGroup(*kind, trials) for kind, trials in groups.items()]
+    found = [
+        FailureGroup(reason, _first_line(trials[0]), place, trials)
+        for (reason, _, place), trials in groups.items()
+    ]
     return sorted(found, key=lambda group: -len(group.trials))
 
 

@@ -340,8 +340,7 @@ def _facts(run: RunData, energy_wh: float | None) -> str:
     states = Counter(trial.state for trial in history.trials.values())
     begun = history.started_unix_s
     wall = MISSING if begun is None else format_duration((history.ended_unix_s or run.last_unix_s) - begun)
-    why = f", ended by {history.reason}" if history.reason else ""
-    facts = [(f"Run{why}", history.state), ("Wall time", wall)]
+    facts = [("Run", history.state), ("Wall time", wall)]
     if energy_wh is not None:
         facts.append(("Energy", f"{format_number(energy_wh)} Wh"))
     if run.advice.requested is None:
@@ -359,7 +358,7 @@ def _facts(run: RunData, energy_wh: float | None) -> str:
 def _notices(run: RunData, notes: Sequence[str]) -> list[str]:
     messages = list(notes)
     if run.history.message and run.history.state != "failed" and run.history.reason != "advice":
-        messages.insert(0, run.history.message)
+        messages.insert(0, f"{run.history.state.capitalize()}: {run.history.message}")
     for trial in run.history.trials.values():
         messages += [f"Trial {trial.number} {resize.describe()}." for resize in trial.resizes]
     shown = [

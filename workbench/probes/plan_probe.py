@@ -23,6 +23,7 @@ import numpy as np
 import torch
 from pydantic import JsonValue
 
+from workbench.errors import ExperimentError
 from workbench.events import Event, PlanMeasured
 from workbench.models.calls import num_samples
 from workbench.performance.flops import peak_flops_per_s, utilisation
@@ -87,7 +88,7 @@ class _Tried:
 
     kind: tuple[Any, ...]
     micro_batch: int
-    fits: bool
+    misfit: str | None
     peak_bytes: int
 
 
@@ -133,7 +134,7 @@ class _Probe:
         misfit = self._foreseen_misfit(kind, micro_batch)
         found = _Measured(misfit) if misfit is not None else self._try(task)
         self._tidy()
-        self._tried.append(_Tried(kind, micro_batch, found.misfit is None, found.peak_bytes or 0))
+        self._tried.append(_Tried(kind, micro_batch, found.misfit, found.peak_bytes or 0))
         return self._event(task, settings, found, len(datasets.train))
 
     def _foreseen_misfit(self, kind: tuple[Any, ...], micro_batch: int) -> str | None:
@@ -144,9 +145,9 @@ class _Probe:
         """
         alike = [tried for tried in self._tried if tried.kind == kind]
         for tried in alike:
-            if not tried.fits and tried.micro_batch <= micro_batch:
-                return f"a micro batch of {tried.micro_batch} did not fit"
-        smaller = [each for each in alike if each.fits and each.micro_batch <= micro_batch]
+            if tried.misfit is not None and tried.micro_batch <= micro_batch:
+                return f"a micro batch of {tried.micro_batch} did not fit: {tried.misfit}"
+        smaller = [each for each in alike if each.misfit is None and each.micro_batch <= micro_batch]
         if len({each.micro_batch for each in smaller}) < 2:
             return None
         law = fit_law([StepMemory(each.micro_batch, 0, 0, 0, each.peak_bytes, 0) for each in smaller])
@@ -157,6 +158,16 @@ class _Probe:
 
     def _try(self, task: TrialTask) -> _Measured:
         """Assemble a plan and make its steps; whatever was assembled is dropped."""
+        try:
+            return self._assemble_and_step(task)
+        except ExperimentError as error:  # the same on all workers
+            plan, search = task.experiment.plan.decided, task.experiment.search.root
+            if error.field != "plan.recompute" or "recompute" in plan or "recompute" in search:
+                raise
+            traceback.clear_frames(error.__traceback__)
+            return _Measured(error.problem)
+
+    def _assemble_and_step(self, task: TrialTask) -> _Measured:
         peak = PeakMemory(self._worker.device)
         profiler = _watching_profiler(self._worker.device, peak)
         assembled: list[Parts] = []

@@ -12,6 +12,8 @@ from importlib import import_module
 from workbench.errors import WorkbenchError
 from workbench.events import Event, Noted, RunStateChanged
 from workbench.experiment import Experiment
+from workbench.experiment.populations import num_parts
+from workbench.formatting import format_count
 from workbench.history import History
 from workbench.history.compression import BASE_RUN
 from workbench.store import Store
@@ -32,9 +34,17 @@ def natural_end(history: History, *, is_exhausted: bool) -> RunStateChanged:
         history: The run.
         is_exhausted: Whether every configuration has been tried.
     """
-    replayed = history.replay_of
-    reason = "exhausted" if is_exhausted and replayed is None else "trials"
-    message = None if replayed is None else f"all proposals of {replayed} have been tried"
+    num_tried = history.num_configurations()
+    if history.replay_of is not None:
+        reason, message = "trials", f"all proposals of {history.replay_of} have been tried"
+    elif is_exhausted:
+        is_population = num_parts(history.experiment) is not None
+        tried = "the population was trained to its end" if is_population else "every combination was tried"
+        reason, message = "exhausted", tried
+    elif num_tried == 1:
+        reason, message = "trials", "its only configuration was tried"
+    else:
+        reason, message = "trials", f"all {format_count(num_tried, 'configuration')} were tried"
     return RunStateChanged(state="complete", reason=reason, message=message)
 
 

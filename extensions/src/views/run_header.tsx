@@ -18,7 +18,7 @@ const REASONS: Record<string, string> = {
   energy: "the energy is used up",
   money: "the money is spent",
   plateau: "no more progress",
-  exhausted: "every configuration was tried",
+  exhausted: "every combination was tried",
   person: "by a user",
   failures: "its trials failed",
 };
@@ -37,6 +37,10 @@ export function Head({ controller }: { controller: Controller }) {
   }
   // In a notebook each line that the head takes is one that curves and trials lack.
   const isOutput = controller.form === "output";
+  const short = run.reason ? (REASONS[run.reason] ?? run.reason) : null;
+  // How a run ended well needs no notice of its own.
+  const isWell = run.state === "complete";
+  const reason = isWell && !isOutput && run.kind !== "advice" ? (run.message ?? short) : short;
   return (
     <header class="workbench-head">
       <div class="workbench-bar">
@@ -49,7 +53,7 @@ export function Head({ controller }: { controller: Controller }) {
           <bdi>{run.name}</bdi>
         </h2>
         <span role="status" aria-live="polite">
-          <StateMark state={run.state} reason={run.reason ? (REASONS[run.reason] ?? run.reason) : null} />
+          <StateMark state={run.state} reason={reason} />
         </span>
         {isOutput ? <Facts run={run} isBrief /> : null}
         <span class="workbench-gap" />
@@ -62,7 +66,7 @@ export function Head({ controller }: { controller: Controller }) {
       />
       {isOutput ? null : <Facts run={run} />}
       {isOutput ? null : <Labels controller={controller} run={run} />}
-      {run.message ? (
+      {run.message && !isWell ? (
         <p class={`workbench-notice${FAILED.has(run.state) ? " workbench-notice-error" : ""}`}>{run.message}</p>
       ) : null}
       {problem ? <p class="workbench-notice">{problem.problem}</p> : null}
@@ -101,7 +105,7 @@ function Facts({ run, isBrief = false }: { run: RunDetail; isBrief?: boolean }) 
       )}
       {ACTIVE.has(run.state) ? <TimeLeft run={run} isBrief={isBrief} /> : null}
       <Fact label="elapsed" value={formatDuration(run.elapsed_s)} />
-      {chosen ? (
+      {chosen || run.candidates ? (
         // Each is trained on several folds, which are trials that nobody asked for.
         <Fact label="candidates" value={String(run.num_configurations)} />
       ) : run.kind === "advice" ? null : (

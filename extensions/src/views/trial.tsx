@@ -50,7 +50,9 @@ function Body({ trial, controller }: { trial: TrialDetail; controller: Controlle
           </button>
         </div>
       ) : null}
-      {trial.message ? <p class="workbench-notice">{trial.message}</p> : null}
+      {trial.message ? (
+        <p class={`workbench-notice${trial.state === "failed" ? " workbench-notice-error" : ""}`}>{trial.message}</p>
+      ) : null}
       <Pairs title="Result" pairs={Object.entries(trial.values)} />
       <Pairs title="Configuration" pairs={Object.entries(trial.params)} />
       <Part title="Plan">
