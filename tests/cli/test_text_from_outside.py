@@ -2,21 +2,37 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import json
 import pickle
 import re
 from pathlib import Path
 
 import pytest
 
+import workbench as wb
 from tests.builders.recorded_runs import append, begin
 from tests.services.shell import Shell
-from workbench.events import Noted, RunStateChanged, TrialEnded, TrialProposed, TrialReported, TrialStarted
+from workbench.errors import WorkbenchError
+from workbench.events import (
+    CheckpointSaved,
+    ModelChosen,
+    Noted,
+    RunStateChanged,
+    TrialEnded,
+    TrialProposed,
+    TrialReported,
+    TrialStarted,
+)
 from workbench.experiment import Experiment
 from workbench.formatting import printable
 from workbench.live_feed.protocol import TableQuery
+from workbench.live_feed.run_summaries import run_detail
 from workbench.live_feed.run_tail import RunTail
+from workbench.live_feed.trial_detail import trial_detail
 from workbench.live_feed.trial_table import trials_as_csv
+from workbench.plots.figures import FIGURES
 from workbench.store import Store
 
 HOSTILE = [
@@ -80,35 +96,78 @@ def test_a_report_and_a_csv_contain_it_as_text_only(shell: Shell, run_id: str) -
     assert not re.search(r'(^|[,"\n])[=@]', cells, re.MULTILINE)
 
 
-def test_looking_at_a_run_of_somebody_else_unpickles_nothing(shell: Shell) -> None:
+PICKLED: dict[str, dict[str, object]] = {
+    "a train function": {"train": "embedded:train@{sha256}"},
+    "model, data, loss and metrics": {
+        "model": "embedded:Net@{sha256}", "data": "embedded:data@{sha256}", "loss": "embedded:loss@{sha256}",
+        "metrics": ["embedded:metric@{sha256}"],
+        "objectives": [{"metric": "val_loss", "goal": "minimize"}],
+    },
+    "an automatic run": {
+        "model": "mlp", "data": {"name": "embedded:data@{sha256}", "held_out": "{sha256}"},
+        "objectives": [{"metric": "val_loss", "goal": "minimize"}],
+    },
+}  # fmt: skip
+STORED = {
+    "summary": ["mlp: accuracy 0.9"], "model": "mlp", "test": {"accuracy": 0.9}, "baseline": {}, "used": [],
+    "leaderboard": {"columns": ["model", "trial"], "rows": [{"model": "mlp", "trial": 0}]}, "analysis": {},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fields", PICKLED.values(), ids=PICKLED.keys())
+def test_looking_at_a_run_of_somebody_else_unpickles_nothing(shell: Shell, fields: dict[str, object]) -> None:
     mark = shell.folder / "was-unpickled"
     payload = pickle.dumps(_Touch(mark))
     sha256 = hashlib.sha256(payload).hexdigest()
-    experiment = Experiment(
-        train=f"embedded:train@{sha256}",
-        objectives=[{"metric": "loss", "goal": "minimize"}],
-        search={"x": {"low": 0.0, "high": 1.0}},
-    ).with_payloads({sha256: payload})
+    document = {
+        "name": "theirs", "objectives": [{"metric": "loss", "goal": "minimize"}],
+        "search": {"family": {"choices": ["mlp", "forest"]}},
+        **json.loads(json.dumps(fields).replace("{sha256}", sha256)),
+    }  # fmt: skip
+    experiment = Experiment(**document).with_payloads({sha256: payload})
+    assert experiment.payload_hashes() == [sha256]
+    is_automatic = "held_out" in str(fields)
     with Store.open(str(shell.folder / "store.sqlite")) as store:
         run_id = store.create_run(experiment)
-        values = {"loss": 1.0}
+        values = {experiment.objectives[0].metric: 1.0}
+        place = store.artifacts_of(run_id)
+        files = [f"trials/00000/{name}" for name in ("checkpoint.pt", "best.pt", "attachments/one.pickle")]
+        for name in files:
+            place.write(name, payload)
         events = [
             *begin(),
-            TrialProposed(trial=0, params={"x": 0.5}, configuration=0, seed=0),
+            TrialProposed(trial=0, params={"family": "mlp"}, configuration=0, seed=0),
             TrialStarted(trial=0, attempt=0, worker_pids=[1]),
             TrialReported(trial=0, step=1, values=values),
+            CheckpointSaved(trial=0, attempt=0, step=1, path=files[0]),
+            CheckpointSaved(trial=0, attempt=0, step=1, path=files[1], best=True),
             TrialEnded(trial=0, attempt=0, state="complete", values=values, step=1),
+            *([ModelChosen(result=STORED)] if is_automatic else []),
             RunStateChanged(state="complete", reason="trials"),
         ]
         append(store, run_id, events)
     page = str(shell.folder / "report.html")
     looks = [("list",), ("show", run_id), ("show", run_id, "--trial", "0"), ("follow", run_id)]
-    for words in [*looks, ("show", run_id, "--json"), ("report", run_id, "--to", page)]:
+    looks += [("show", run_id, "--json"), ("compare", run_id, run_id), ("report", run_id, "--to", page)]
+    for words in looks:
         assert shell(*words)[0] == 0, words
     with Store.open(str(shell.folder / "store.sqlite")) as store:
         tail = RunTail(store, run_id)
         tail.catch_up()
         trials_as_csv(tail, TableQuery())
+        assert run_detail(tail).state == "complete"
+        assert trial_detail(tail, 0) is not None
+        run = wb.attach(run_id, store=store)
+        assert run._repr_mimebundle_()
+        assert run._repr_html_()
+        for name in (*FIGURES, "confusion"):
+            with contextlib.suppress(WorkbenchError):  # one that this run has nothing for
+                run.figure(name)
+        if is_automatic:
+            found = wb.AutoML.attach(run_id, store=store)
+            assert "accuracy 0.9" in found._repr_mimebundle_()["text/html"]
+            append(store, run_id, [RunStateChanged(state="running"), RunStateChanged(state="stopped")])
+            assert wb.AutoML.attach(run_id, store=store)._repr_mimebundle_(), "without a stored result"
     assert not mark.exists()
     pickle.loads(payload)
     assert mark.exists(), "the payload would have been noticed"

@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import psutil
+
 PRINTED_BYTES = 100 * 2**20
 NUM_CHILDREN = 50
 LEAKED_BYTES = 2 * 10**9
@@ -20,7 +22,7 @@ _leaked: list[bytearray] = []
 
 def misbehave(config: dict[str, Any], report: Any) -> float:
     """Report once, do what `how` names, and return the value that a trial of its kind must have."""
-    report(step=1, loss=1.0)
+    report(step=1, loss=1.0, resident_bytes=_resident_bytes())
     _WAYS[config["how"]](config, report)
     return 0.5
 
@@ -54,6 +56,11 @@ def _fork(config: dict[str, Any], report: Any) -> None:
 
 def _leak(config: dict[str, Any], report: Any) -> None:
     _leaked.append(bytearray(b"x") * LEAKED_BYTES)
+    report(step=2, loss=0.75, resident_bytes=_resident_bytes())
+
+
+def _resident_bytes() -> float:
+    return float(psutil.Process().memory_info().rss)
 
 
 def _report_fast(config: dict[str, Any], report: Any) -> None:

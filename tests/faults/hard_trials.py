@@ -2,7 +2,7 @@
 
 `python -m tests.faults trials`: every trial of the sweep misbehaves in another way. The run must end, each
 trial in the way that is expected of it, the ones that behave as in an undisturbed run, and nothing that a
-trial started may be left.
+trial started, or holds in memory, may be left.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 import psutil
 
 from tests.faults.evidence import Record
+from tests.faults.hard_functions import LEAKED_BYTES
 from tests.faults.house import DEADLINE_S, House, finish
 from tests.services.waiting import try_until
 
@@ -99,11 +100,18 @@ def play(house: House, ways: list[str]) -> list[str]:
     wrong = [] if record.history.state == "complete" else [f"the run is {record.history.state}"]
     for trial in record.history.trials.values():
         how = str(trial.params["how"])
-        print(f"    {how}: {trial.state} {trial.reason or ''} {(trial.message or '')[:150]}", flush=True)
+        held = f"{trial.last_values.get('resident_bytes', 0.0) / 1e6:.0f} MB"
+        print(
+            f"    {how}: {trial.state} {trial.reason or ''} {held} {(trial.message or '')[:150]}", flush=True
+        )
         if (trial.state, trial.reason) not in EXPECTED[how]:
             wrong.append(f"{how!r} ended as {trial.state} ({trial.reason}): {trial.message}")
         elif trial.state == "complete" and trial.values.get("loss") != 0.5:
             wrong.append(f"{how!r} has the value {trial.values}")
+        resident_bytes, leaks = trial.last_values.get("resident_bytes", 0.0), how == "leaks"
+        # What the first trial of a run leaves is taken for what its trials share.
+        if leaks != (resident_bytes > LEAKED_BYTES) and record.history.trials[0].params["how"] != "leaks":
+            wrong.append(f"{how!r} held {resident_bytes / 1e6:.0f} MB")
     if missing := set(ways) - {str(trial.params["how"]) for trial in record.history.trials.values()}:
         wrong.append(f"never tried: {sorted(missing)}")
     try_until(lambda: not _left_processes(), 20)

@@ -1,4 +1,4 @@
-"""What other exchanges would bring to an advice, and what they cost: more steps to the same result.
+"""What other exchanges would bring to a recommended plan, and what they cost: more steps to the same result.
 
 The steps that an approximate exchange needs more are counted where it was raced beside an exact one: with
 the same plan otherwise, the same rate and the same seed. Seconds per step are left to `exchange_forecast`,

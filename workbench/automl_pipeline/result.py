@@ -7,7 +7,7 @@ only after the run has ended and the model has been chosen, and only to compute 
 from __future__ import annotations
 
 import html
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ from typing_extensions import Self
 from workbench.actions import suggest
 from workbench.automl_pipeline.candidate_results import candidates_of, describe_best, describe_counts
 from workbench.automl_pipeline.held_out_analysis import TestAnalysis, analyse, describe_analysis
+from workbench.automl_pipeline.leaderboard import columns_of, table_of
 from workbench.automl_pipeline.model_selection import ChosenModel, can_choose, choose, describe
 from workbench.automl_pipeline.preparation import HeldOut, LearningData, unpack
 from workbench.automl_pipeline.scores import scores_of
@@ -133,11 +134,7 @@ class AutoML:
         Raises:
             RunError: If the run has not ended, or no model was trained to its end.
         """
-        import pandas as pd
-
-        table = pd.DataFrame(rows := self._rows())
-        table["trial"] = table["trial"].astype("Int64")
-        return table.reindex(columns=_columns_of(rows))
+        return table_of({"columns": columns_of(rows := self._rows()), "rows": rows})
 
     def _rows(self) -> list[dict[str, Any]]:
         """Return the rows of the leaderboard; a row has no value for what was not measured."""
@@ -305,7 +302,7 @@ class AutoML:
             "num_samples": dict(zip(_PARTS, self._held_out.num_samples, strict=True)),
             "notes": list(self.notes),
             "summary": self.summary(),
-            "leaderboard": {"columns": _columns_of(rows := self._rows()), "rows": rows},
+            "leaderboard": {"columns": columns_of(rows := self._rows()), "rows": rows},
             "analysis": dict(self.analysis.found),
         }
 
@@ -313,17 +310,21 @@ class AutoML:
         return f"AutoML({self.run.run_id!r}): {self.progress}"
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
+        stored: Any = self.run.history.result
+        # Choosing loads what the author of the run pickled, and looking at a run runs nothing of it.
+        is_known = stored is not None or (self._ended is not None and self.has_result)
+        lines = stored["summary"] if stored else self.summary() if is_known else [repr(self)]
         if is_shown_in_this_cell(self.run):
-            return {"text/plain": "\n".join(self.summary()) if self.has_result else repr(self)}
+            return {"text/plain": "\n".join(lines)}
         shown = bundle(self.run)
-        if not self.has_result:
+        if not is_known:
             return shown
-        lines, table = self.summary(), self.leaderboard().head(12)
         paragraphs = "".join(f"<p style='margin:2px 0'>{html.escape(line)}</p>" for line in lines)
-        page = table.to_html(index=False, na_rep="", float_format="{:.4g}".format, border=0)
+        table = table_of(stored["leaderboard"]) if stored else self.leaderboard()
+        page = table.head(12).to_html(index=False, na_rep="", float_format="{:.4g}".format, border=0)
         forms = {"text/html": paragraphs + page, "text/plain": "\n".join(lines)}
         # A live view knows no result that was chosen only here, after a run that stored none.
-        return shown | forms if self.run.history.result is not None else forms
+        return shown | forms if stored else forms
 
     @cached_property
     def _learning(self) -> LearningData:
@@ -386,13 +387,6 @@ class AutoML:
             return chosen.outputs(as_samples(interpreter.kind, samples, interpreter.text_columns))
         except DataError as error:
             raise error.about(field) from error
-
-
-def _columns_of(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the columns of the leaderboard: validation scores come before test scores."""
-    names = dict.fromkeys(name for row in rows for name in row)
-    scores = [name for part in ("val_", "test_") for name in names if name.startswith(part)]
-    return ["model", "trial", "weight", *scores, "fit_s", "with"]
 
 
 def _named(part: str, scores: dict[str, float]) -> dict[str, float]:
