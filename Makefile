@@ -101,9 +101,9 @@ bench-exchanges: env  ## Make steps with every exchange on slow links, beside to
 bench-federated: env  ## Count rounds of federated learning to a target, published settings beside a sweep (three minutes).
 	$(BIN)/python -m tests.benchmarks federated_rounds
 
-bench-search: env  ## Search public trainings with our sampler and Optuna's (hours with the slow one).
+bench-search: env  ## Search public trainings and functions beside Optuna, Ray Tune, SMAC3 and DEHB (hours, most with slow rivals).
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[development,rivals]'
-	$(BIN)/python -m tests.benchmarks search pruning
+	$(BIN)/python -m tests.benchmarks search pruning fronts
 
 bench-data: env  ## Load small JPEGs in the step, with loaders and kept decoded, compared with torch by hand.
 	$(BIN)/python -m tests.benchmarks image_loading

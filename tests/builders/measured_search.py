@@ -62,11 +62,12 @@ class SearchTask:
         return (self.best - accuracy) / (self.best - self.median)
 
 
-def read_search_tasks(folder: Path) -> list[SearchTask]:
+def read_search_tasks(folder: Path, num: int | None = None) -> list[SearchTask]:
     """Read the tasks, each with the reference of its regret.
 
     Args:
         folder: Folder with `model.onnx` and `encoding.json`.
+        num: How many tasks, spread evenly over all; None for all.
     """
     import onnxruntime
 
@@ -75,10 +76,10 @@ def read_search_tasks(folder: Path) -> list[SearchTask]:
     session = onnxruntime.InferenceSession(str(folder / "model.onnx"), options)
     codes = json.loads((folder / "encoding.json").read_text())["OpenML_task_id"]
     draws = draw(_NUM_DRAWS, np.random.default_rng(0))
-    tasks = []
-    for name, code in codes.items():
-        if code == 0:
-            continue
+    tasks, known = [], [(name, code) for name, code in codes.items() if code != 0]
+    if num is not None and num < len(known):
+        known = [known[index * len(known) // num] for index in range(num)]
+    for name, code in known:
         last = np.column_stack([np.full(_NUM_DRAWS, EPOCHS, dtype=np.float32), draws.astype(np.float32)])
         accuracy = _predict(session, code, last)[:, 1]
         tasks.append(SearchTask(name, code, session, float(accuracy.max()), float(np.median(accuracy))))
