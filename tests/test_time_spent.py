@@ -104,3 +104,18 @@ def test_the_last_report_that_names_a_slow_worker_counts_however_many_are_read_a
     history = History.of(EXPERIMENT, events[:3])
     history.take_reports(0, Reports.of([each.model_dump(mode="json") for each in (report, later)]))
     assert history.trials[0].slowest_rank == (0, 1.5)
+
+
+def _chosen_in(seconds: float, trial: list[Event]) -> list[Event]:
+    return [
+        event.model_copy(update={"choosing_s": seconds}) if isinstance(event, TrialProposed) else event
+        for event in trial
+    ]
+
+
+def test_workers_that_wait_for_proposals_are_a_verdict_from_a_hundredth_of_their_time_on() -> None:
+    (verdict,) = judge(*(_chosen_in(2.0, trial_events(number, 0.0)) for number in range(3)))
+    assert verdict.text.startswith("workers waited for proposals 3.2% of their time, 6 s in all")
+    assert verdict.next_step is not None
+    assert judge(*(_chosen_in(0.5, trial_events(number, 0.0)) for number in range(9))) == []
+    assert judge(*(_chosen_in(0.5, trial_events(number, 0.0, train_s=9.0)) for number in range(3))) == []

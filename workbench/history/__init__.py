@@ -9,7 +9,7 @@ from __future__ import annotations
 from workbench.history.cost import cost_of
 from workbench.history.failures import FailureGroup, failure_groups, only_failures, systematic_failure
 from workbench.history.history import History
-from workbench.history.time_spent import Verdict, verdicts_of
+from workbench.history.time_spent import Verdict, verdicts_of, wait_for_proposals
 from workbench.history.trial import Resize, Trial
 
 __all__ = [
@@ -23,4 +23,5 @@ __all__ = [
     "only_failures",
     "systematic_failure",
     "verdicts_of",
+    "wait_for_proposals",
 ]

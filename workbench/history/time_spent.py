@@ -7,8 +7,9 @@ advisor, which measures it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from statistics import median
 
 from workbench.actions import suggest
 from workbench.errors import Suggestion
@@ -23,6 +24,8 @@ _STARTING, _STARTING_S = 0.4, 20.0
 """Part of the time of all trials, and seconds, that may pass before their first step without a verdict."""
 _LAG, _LAG_S = 1.25, 5.0
 """How many times as long as others a worker may take, and seconds that they may wait, without a verdict."""
+_CHOOSING, _CHOOSING_S = 0.01, 2.0
+"""Part of the time of all workers, and seconds, that they may wait for proposals without a verdict."""
 _MIN_STARTED = 3
 """Trials from which the time to start them can be judged: the first ones start the workers."""
 
@@ -48,7 +51,7 @@ class Verdict:
 def verdicts_of(history: History) -> list[Verdict]:
     """Return what took much of the time of a run, the worst kind first; nothing where all is well."""
     trials = list(history.trials.values())
-    found = (_waiting_for_data(trials), _waiting_for_a_rank(trials), _starting(trials))
+    found = (_waiting_for_data(trials), _waiting_for_a_rank(trials), _starting(trials), _choosing(trials))
     return [verdict for verdict in found if verdict is not None]
 
 
@@ -102,6 +105,35 @@ def _waiting_for_a_rank(trials: list[Trial]) -> Verdict | None:
         "workers to load and compute its samples, and they wait for it in every step: see what else runs "
         "there, or leave that machine out",
         trial.number,
+    )
+
+
+def wait_for_proposals(trials: Iterable[Trial]) -> tuple[float, float, float] | None:
+    """Return how long workers waited for proposals; None where nothing was trained or recorded.
+
+    Args:
+        trials: The trials of a run.
+
+    Returns:
+        The median seconds of a proposal, those of all, and these as a share of the time of the workers.
+    """
+    timed = [trial for trial in trials if trial.choosing_s is not None]
+    waits_s = [trial.choosing_s or 0.0 for trial in timed]
+    trained_s = math.fsum(trial.duration_s or 0.0 for trial in timed)
+    if not trained_s:
+        return None
+    waited_s = math.fsum(waits_s)
+    return median(waits_s), waited_s, waited_s / (waited_s + trained_s)
+
+
+def _choosing(trials: list[Trial]) -> Verdict | None:
+    if (wait := wait_for_proposals(trials)) is None or wait[1] < _CHOOSING_S or wait[2] < _CHOOSING:
+        return None
+    return Verdict(
+        f"workers waited for proposals {format_percent(wait[2])} of their time, "
+        f"{format_duration(wait[1])} in all: other programs keep the machine busy, or trials are too short "
+        "for this sampler",
+        next_step=suggest("sweep", "FILE", lead="To propose at once", settings={"sampler": "random"}),
     )
 
 

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import html
 from collections.abc import Mapping, Sequence
-from statistics import median
 from typing import Any
 
 from workbench.formatting import MISSING, format_count, format_duration, format_percent, format_value
-from workbench.history import failure_groups
+from workbench.history import failure_groups, wait_for_proposals
 from workbench.plots.prepare_trials import searched
 from workbench.plots.run_data import RunData
 from workbench.space import Choice, Fixed, describe, describe_condition
@@ -100,13 +99,9 @@ def space(run: RunData) -> list[str]:
 
 
 def _cost_of_proposals(run: RunData) -> str:
-    trials = [trial for trial in run.history.trials.values() if trial.choosing_s is not None]
-    waited_s = sum(trial.choosing_s or 0.0 for trial in trials)
-    trained_s = sum(trial.duration_s or 0.0 for trial in trials)
-    if not trained_s:
+    if (wait := wait_for_proposals(run.history.trials.values())) is None:
         return ""
-    median_s = median(trial.choosing_s or 0.0 for trial in trials)
-    share = waited_s / (waited_s + trained_s)
+    median_s, _, share = wait
     return (
         f" A proposal took {format_duration(median_s)} in the median; "
         f"workers waited for proposals {format_percent(share)} of their time."
