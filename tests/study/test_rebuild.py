@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
+import random
 import subprocess
 import sys
 from typing import Any
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 from tests.builders.studies import Drive, make_experiment
 from workbench.events import PriorTrialAdded, TrialEnqueued, TrialProposed, from_json, to_json
+from workbench.experiment import Experiment
 from workbench.study import Study
 
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -81,6 +83,18 @@ def step(drive: Drive, draw: Any, open_trials: list[int], rungs: dict[int, int])
         drive.end(trial, "failed", reason=what)
 
 
+def earlier_run(experiment: Experiment, num: int) -> list[PriorTrialAdded]:
+    """Return trials of an earlier run, whose values rise with their numbers."""
+    rng = random.Random(num)
+    return [
+        PriorTrialAdded(
+            from_run_id="earlier", from_trial=number, params=experiment.search.sample(rng), state="complete",
+            values={"loss": number / 10, "cost": number / 20},
+        )
+        for number in range(num)
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize("name", OPTIONS)
 @given(data=st.data())
 @settings(max_examples=4)
@@ -106,6 +120,9 @@ def test_rebuilt_study_proposes_the_same_at_every_prefix(name: str, data: st.Dat
         changes["constraints"] = [{"metric": "cost", "at_most": 0.7}]
     space = data.draw(spaces(name), label="space")
     drive = Drive(make_experiment(search=space, sampler={"name": name, "options": OPTIONS[name]}, **changes))
+    for event in earlier_run(drive.experiment, data.draw(st.sampled_from([0, 3, 6]), label="earlier trials")):
+        drive.events.append(event)
+        drive.study.apply(event)
     open_trials: list[int] = []
     rungs: dict[int, int] = {}
     for _ in range(12 if name == "gp" else 25):

@@ -11,7 +11,7 @@ from workbench.errors import ExperimentError
 from workbench.events import Event, TrialEnded, TrialProposed, TrialReported, TrialStarted
 from workbench.experiment import Experiment
 from workbench.store import Store
-from workbench.sweeps.warm_start import prior_trials
+from workbench.sweeps.warm_start import prior_trials, similar_runs
 
 
 def make_experiment(**fields: Any) -> Experiment:
@@ -91,3 +91,19 @@ def test_a_run_that_can_teach_nothing_is_refused(store: Store, fields: dict[str,
     with pytest.raises(ExperimentError) as refusal:
         prior_trials(store, run_id, make_experiment(**fields))
     assert refusal.value.field == field
+
+
+def _complete(*values: float) -> list[tuple[dict[str, Any], str, dict[str, float]]]:
+    return [({"x": value}, "complete", {"loss": value}) for value in values]
+
+
+def test_similar_runs_are_those_that_can_teach_with_the_same_training_first(store: Store) -> None:
+    many = _complete(0.1, 0.2, 0.3, 0.4)
+    same = record(store, *many)
+    record(store, *many, objectives=[{"metric": "loss", "goal": "maximize"}])
+    record(store, *_complete(0.1, 0.2, 0.3))  # too few
+    other = record(store, *many, train="json:loads")
+    wide = record(store, *_complete(0.1, 0.2, 0.3, 0.4, 5.0, 6.0), search={"x": {"low": 0.0, "high": 9.0}})
+    record(store, *_complete(5.0, 6.0, 7.0, 8.0), search={"x": {"low": 0.0, "high": 9.0}})
+    assert similar_runs(store, make_experiment()) == [wide, same, other]
+    assert similar_runs(store, make_experiment(search={"z": {"low": 0.0, "high": 1.0}})) == []

@@ -29,8 +29,8 @@ _MAX_RETRIES = Argument(
 )  # fmt: skip
 _NAME = Argument("name", "text", "Give the run this name.", setting="name")
 _WARM_START = Argument(
-    "warm_start", "texts", "Learn from this earlier run; repeat the option for several.", metavar="RUN",
-    is_from_browser=False,
+    "warm_start", "texts", "Learn from this earlier run, or with `auto` from similar ones; repeat the option "
+    "for several.", metavar="RUN", is_from_browser=False,
 )  # fmt: skip
 _ADDRESS = Argument("address", "text", "Use this Ray cluster instead of the local one.", metavar="HOST:PORT")
 _JOBS_ADDRESS = Argument(

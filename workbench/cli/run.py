@@ -69,7 +69,9 @@ def sweep(
         return _continue_same(
             found, warm_start, detach=detach, launcher=launcher, address=address, as_json=as_json
         )
-    earlier = [store.run(item).run_id for item in warm_start]
+    earlier = runs.find_earlier_runs(warm_start, experiment, store=store)
+    if runs.SIMILAR_RUNS in warm_start:
+        print_note(f"learning from {', '.join(earlier)}" if earlier else "no similar run to learn from")
     run = runs.create(
         experiment, store=store, run_id=run_id, launcher=launcher, address=address, warm_start=earlier
     )

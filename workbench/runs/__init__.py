@@ -12,10 +12,19 @@ from workbench.runs.bundle_loading import Bundle, load_bundle
 from workbench.runs.comparison import compare
 from workbench.runs.experiment_file import read_experiment
 from workbench.runs.handle import Run, attach
-from workbench.runs.launch import create, find_same_run, missing_warm_starts, start, sweep
+from workbench.runs.launch import (
+    SIMILAR_RUNS,
+    create,
+    find_earlier_runs,
+    find_same_run,
+    missing_warm_starts,
+    start,
+    sweep,
+)
 from workbench.runs.submission import SubmittedRun, submit
 
 __all__ = [
+    "SIMILAR_RUNS",
     "Bundle",
     "Run",
     "SubmittedRun",
@@ -23,6 +32,7 @@ __all__ = [
     "attach",
     "compare",
     "create",
+    "find_earlier_runs",
     "find_same_run",
     "load_bundle",
     "missing_warm_starts",

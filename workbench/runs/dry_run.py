@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.errors import WorkbenchError
 from workbench.experiment import Experiment
 from workbench.resources import likely_cluster
+from workbench.runs.launch import SIMILAR_RUNS
 from workbench.store import Store
 
 if TYPE_CHECKING:
@@ -83,7 +84,8 @@ def _problems(
     checks: list[Callable[[], object]] = [partial(LAUNCHERS.load, launcher, field="launcher")]
     if not found:  # for an invalid space the sampler would only repeat the problem
         checks.append(partial(check_sampler, experiment))
-    checks += [partial(_check_earlier_run, store, run_id, experiment) for run_id in warm_start]
+    named = [item for item in warm_start if item != SIMILAR_RUNS]
+    checks += [partial(_check_earlier_run, store, run_id, experiment) for run_id in named]
     for check in checks:
         try:
             check()

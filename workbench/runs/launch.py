@@ -14,6 +14,9 @@ from workbench.runs.handle import Run, open_store
 from workbench.runs.waiting_view import waiting_for
 from workbench.store import Store
 
+SIMILAR_RUNS = "auto"
+"""What stands for all similar runs of the store among the earlier runs to learn from."""
+
 
 def sweep(
     experiment: Experiment | str | Path | Mapping[str, Any],
@@ -32,7 +35,8 @@ def sweep(
         launcher: `ray` starts a driver on the Ray cluster; `inline` drives the run in this process and
             returns when it has ended; packages can register more.
         address: The Ray cluster; None for the local one, which is started if it is not running.
-        warm_start: Earlier runs from whose finished trials the sampler learns.
+        warm_start: Earlier runs from whose finished trials the sampler learns; `auto` stands for those of the
+            store that are similar.
         wait: Wait for the end of the run.
 
     Returns:
@@ -52,8 +56,10 @@ def sweep(
         experiment = read_experiment(experiment)
     elif not isinstance(experiment, Experiment):
         experiment = Experiment(**experiment)
-    earlier = [item.run_id if isinstance(item, Run) else item for item in warm_start]
-    run = create(experiment, store=open_store(store), launcher=launcher, address=address, warm_start=earlier)
+    opened = open_store(store)
+    named = [item.run_id if isinstance(item, Run) else item for item in warm_start]
+    earlier = find_earlier_runs(named, experiment, store=opened)
+    run = create(experiment, store=opened, launcher=launcher, address=address, warm_start=earlier)
     with waiting_for(run) if wait else contextlib.nullcontext():
         start(run, launcher=launcher, address=address, warm_start=earlier)
         return run.wait() if wait else run
@@ -128,8 +134,31 @@ def find_same_run(experiment: Experiment, run_id: str, *, store: Store) -> Run |
     return Run(store, run_id)
 
 
+def find_earlier_runs(warm_start: Iterable[str], experiment: Experiment, *, store: Store) -> list[str]:
+    """Return the run ids of the earlier runs that an experiment should learn from, each once.
+
+    Args:
+        warm_start: Run ids, their beginnings, or `auto` for the runs of the store that are similar.
+        experiment: The experiment.
+        store: The store that holds them.
+
+    Raises:
+        RunNotFoundError: If an earlier run is not in the store.
+    """
+    from workbench.sweeps.warm_start import similar_runs
+
+    found = [
+        run_id
+        for item in warm_start
+        for run_id in (similar_runs(store, experiment) if item == SIMILAR_RUNS else [store.run(item).run_id])
+    ]
+    return list(dict.fromkeys(found))
+
+
 def missing_warm_starts(run: Run, warm_start: Iterable[str]) -> list[str]:
     """Return those of some earlier runs from which a run does not learn, as it was started without them.
+
+    Where similar runs were wanted, what was similar then counts.
 
     Raises:
         RunNotFoundError: If an earlier run is not in the store.
@@ -138,7 +167,8 @@ def missing_warm_starts(run: Run, warm_start: Iterable[str]) -> list[str]:
         command.arguments["run_id"] for command in run.store.commands(run.run_id)
         if command.kind == "warm_start"
     }  # fmt: skip
-    return [item for item in warm_start if run.store.run(item).run_id not in {run.run_id, *known}]
+    named = [item for item in warm_start if item != SIMILAR_RUNS]
+    return [item for item in named if run.store.run(item).run_id not in {run.run_id, *known}]
 
 
 def start(

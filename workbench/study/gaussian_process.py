@@ -68,6 +68,7 @@ class GaussianProcess:
         features: np.ndarray,
         values: np.ndarray,
         ahead: np.ndarray | None = None,
+        agreement: tuple[np.ndarray, np.ndarray] | None = None,
     ) -> None:
         """Condition the process on observations.
 
@@ -78,6 +79,8 @@ class GaussianProcess:
             values: Standardised values, shape [n].
             ahead: How many doublings before the end of the training each was observed, shape [n]; None if
                 all trainings had ended.
+            agreement: Factors of the correlation of observations, shape [n, n], and of theirs with
+                predictions, shape [n]; None if all are of one run.
         """
         self._weights = np.exp(-kernel.log_lengths)[groups]
         self._scaled = features * self._weights
@@ -87,8 +90,11 @@ class GaussianProcess:
             apart = np.abs(ahead[:, None] - ahead[None, :])
             covariance = covariance * kernel.agreement(apart) + _trend(apart)
             self._agreement = kernel.agreement(ahead)[:, None]
+        if agreement is not None:
+            covariance = covariance * agreement[0]
+            self._agreement = self._agreement * agreement[1][:, None]
         covariance[np.diag_indices_from(covariance)] += math.exp(kernel.log_noise) + _JITTER
-        self._factor = _cholesky(covariance)
+        self._factor = factorize(covariance)
         self._whitened = solve_triangular(self._factor, values, lower=True, check_finite=False)
         self._gained = 0.0
         if ahead is not None:
@@ -173,7 +179,7 @@ def _loss(
     agreement = 1.0 if apart is None else kernel.agreement(apart)
     covariance = signal * agreement + (0.0 if apart is None else _trend(apart))
     covariance[np.diag_indices(n)] += noise + _JITTER
-    factor = _cholesky(covariance)
+    factor = factorize(covariance)
     inverse = _invert(factor, lower=1)[0]
     inverse = inverse + np.tril(inverse, -1).T
     solved = inverse @ values
@@ -209,7 +215,14 @@ def _matern(squared: np.ndarray) -> np.ndarray:
     return (1 + root + squared * (5 / 3)) * np.exp(-root)
 
 
-def _cholesky(matrix: np.ndarray) -> np.ndarray:
+def correlation(kernel: Kernel, groups: np.ndarray, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Return the correlation of the function at features of shapes [n, features] and [m, features]."""
+    weights = np.exp(-kernel.log_lengths)[groups]
+    return _matern(_squared_distances(first * weights, second * weights))
+
+
+def factorize(matrix: np.ndarray) -> np.ndarray:
+    """Return the lower Cholesky factor of a covariance; nearly singular ones are made regular."""
     factor, failed = _factorize(matrix, lower=1, clean=1)
     if failed:
         factor = _factorize(matrix + 1e-5 * np.eye(len(matrix)), lower=1, clean=1)[0]

@@ -29,8 +29,10 @@ class Knowledge:
     """Everything that has ended, in this run and in earlier ones."""
 
     results: list[Result] = field(default_factory=list)
-    """In the order in which they came."""
+    """Those of this run, in the order in which they came."""
     priors: list[FrozenTrial] = field(default_factory=list)
     """Complete trials of earlier runs."""
+    earlier: dict[str, list[Result]] = field(default_factory=dict)
+    """What ended in each earlier run, by its id; the results of this run are not among it."""
     kernels: dict[tuple[str, int], Kernel] = field(default_factory=dict)
     """What was fitted to the first results, by the quantity and their number; kept to save time only."""

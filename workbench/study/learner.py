@@ -42,7 +42,7 @@ class Learner:
         self._original = experiment
         self._projection = Projection(experiment)
         self._begun_in: dict[int, Projection] = {}
-        self._priors: list[tuple[Params, Outcome, Sequence[tuple[int, float]]]] = []
+        self._priors: list[tuple[Params, Outcome, PriorTrialAdded]] = []
         self._loose: frozenset[str] = frozenset()
         self._covering = experiment.search
 
@@ -78,8 +78,8 @@ class Learner:
         """
         metrics = [objective.metric for objective in self.experiment.objectives]
         outcome = outcome_of_prior(event, metrics)
-        self._priors.append((params, outcome, event.reports))
-        self._projection.add_prior(params, outcome, event.reports)
+        self._priors.append((params, outcome, event))
+        self._projection.add_prior(params, outcome, event.reports, event.from_run_id)
 
     def change_search(
         self, changes: Mapping[str, Any], finished: Finished, enqueued: Iterable[Params] = ()
@@ -112,9 +112,9 @@ class Learner:
         self._loose = frozenset(frozen & (undecided | self._loose))
         self._covering = covering(self._covering, experiment.search)
         self.experiment, self._projection = experiment, projection
-        for params, outcome, reports in self._priors:
+        for params, outcome, event in self._priors:
             if (moved := self._placed(params)) is not None:
-                projection.add_prior(moved, outcome, reports)
+                projection.add_prior(moved, outcome, event.reports, event.from_run_id)
         return sum([self._learn_again(configuration, outcome) for configuration, outcome in finished])
 
     def importance(self, finished: Finished) -> Importance:
@@ -131,7 +131,8 @@ class Learner:
         params = self._placed(configuration.params)
         if params is None or (outcome.state == "failed" and outcome.reason not in ("oom", "diverged")):
             return False
-        self._projection.add_prior(params, outcome, list(configuration.trials[0].reports.items()))
+        reports = list(configuration.trials[0].reports.items())
+        self._projection.add_prior(params, outcome, reports, None)
         return True
 
     def _placed(self, params: Mapping[str, JsonValue]) -> Params | None:

@@ -182,13 +182,16 @@ class Projection:
             return TrialState.PRUNED, None
         return (TrialState.PRUNED if outcome.state == "pruned" else TrialState.FAIL), None
 
-    def add_prior(self, params: Params, outcome: Outcome, reports: Sequence[tuple[int, float]]) -> None:
-        """Add a trial of an earlier run for the sampler to learn from.
+    def add_prior(
+        self, params: Params, outcome: Outcome, reports: Sequence[tuple[int, float]], run_id: str | None
+    ) -> None:
+        """Add a trial for the sampler to learn from that it has not proposed itself.
 
         Args:
             params: A configuration of the space.
             outcome: Its outcome; complete only with finite values of all objectives.
             reports: Pairs of rung and value of the objective, as reported then.
+            run_id: The earlier run that it is of; None if it is of this one, from another space.
         """
         complete = outcome.state == "complete"
         violations = outcome.violations(self._experiment.constraints)
@@ -202,9 +205,11 @@ class Projection:
                 **limits_of_new_trial(self._experiment, violations),
             )
             self._study.add_trial(prior)
-        self._knowledge.results.append(Result(prior, violations))
+        knowledge = self._knowledge
+        known = knowledge.results if run_id is None else knowledge.earlier.setdefault(run_id, [])
+        known.append(Result(prior, violations))
         if complete:
-            self._knowledge.priors.append(prior)
+            knowledge.priors.append(prior)
 
     def _shown_before(self, reports: Sequence[tuple[int, float]]) -> dict[str, Any]:
         """Return the arguments with which `create_trial` makes a trial that made these reports.

@@ -19,6 +19,7 @@ from optuna.trial import FrozenTrial, TrialState
 from scipy.special import log_ndtr
 from threadpoolctl import ThreadpoolController
 
+from workbench.study.climbing import Climber
 from workbench.study.design import DesignSampler
 from workbench.study.front import is_on_front
 from workbench.study.gaussian_process import GaussianProcess, Kernel, fit
@@ -26,6 +27,7 @@ from workbench.study.knowledge import MIN_PROCESS_RESULTS, Knowledge, Result
 from workbench.study.limits import keeps_limits
 from workbench.study.parameters import Parameters
 from workbench.study.partial_results import Reading, is_cut, observe, of_objective
+from workbench.study.transfer import Related, Relation, Source, relate
 
 # Threads cost small matrices more than they save; the libraries are looked up once.
 ON_ONE_THREAD = partial(ThreadpoolController().limit, limits=1, user_api="blas")
@@ -38,18 +40,9 @@ _GROWTH = 1.15
 _BEYOND_FRONT = 0.1
 # Observations of curves that hyper-parameters are fitted to at most.
 _MAX_FITTED = 160
-# Candidates: drawn anywhere and around the best results, then varied in rounds.
-_NUM_RANDOM = 512
-_NUM_LOCAL = 255
-_NUM_STARTS = 5
-_NUM_ROUNDS = 4
-_NUM_KEPT = 16
-_SPREADS = (0.03, 0.1, 0.25)
-_CHANGED_SHARES = (0.15, 0.4, 1.0)
+# Results of this run before they decide whether an earlier one is related to it.
+_MIN_RELATED = 2
 _KEPT = -1.0  # the violation of a limit that a result does not name
-
-_Score = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
-"""Values points, given which parameters exist in them, and their features."""
 
 _Worth = Callable[[Sequence[np.ndarray]], np.ndarray]
 """Makes one number of the standardised values of all objectives."""
@@ -77,6 +70,32 @@ class ProcessSampler(DesignSampler):
         self._results = knowledge.results
         self._kernels = knowledge.kernels
         self._readings = readings
+        complete = {
+            run_id: [result.trial for result in results if result.trial.state == TrialState.COMPLETE]
+            for run_id, results in knowledge.earlier.items()
+        }
+        self._earlier = {
+            run_id: trials for run_id, trials in complete.items() if len(trials) >= MIN_PROCESS_RESULTS
+        }
+        self._earlier_results = [result for results in knowledge.earlier.values() for result in results]
+
+    def has_related_run(self, *, is_first: bool) -> bool:
+        """Return whether this run's results show that an earlier run is related to it.
+
+        Args:
+            is_first: Whether it is the first proposal: any earlier run will do.
+        """
+        ended = [result.trial for result in self._results]
+        if is_first or not self._earlier or len(ended) < _MIN_RELATED:
+            return is_first and bool(self._earlier)
+        if any(map(is_cut, ended)) or all(trial.state != TrialState.COMPLETE for trial in ended):
+            return False
+        features = self._features(ended)
+        with ON_ONE_THREAD():
+            return any(
+                self._related(index, features, self._values(index, ended)) is not None
+                for index in range(len(self._readings))
+            )
 
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
@@ -91,20 +110,18 @@ class ProcessSampler(DesignSampler):
 
     def _choose(self, running: Sequence[FrozenTrial]) -> tuple[np.ndarray, np.ndarray]:
         ended = [result.trial for result in self._results]
-        located = [self.encoding.locate(trial.params) for trial in (*ended, *running)]
-        tried, exists = np.array([point for point, _ in located]), np.array([found for _, found in located])
+        earlier = [trial for trials in self._earlier.values() for trial in trials]
+        tried, exists = self._locate([*ended, *running, *earlier])
         features = self.encoding.features(tried, exists)
+        num_own = len(ended) + len(running)
         num_fitted = _num_fitted(len(ended))
         goals = [
-            self._goal(index, ended, running, features, num_fitted) for index in range(len(self._readings))
+            self._goal(index, ended, running, features[:num_own], num_fitted)
+            for index in range(len(self._readings))
         ]
-        limits = [
-            self._model(name, features, violations, num_fitted)
-            for name, violations in violations_of(self._results).items()
-        ]
-
-        worth = self._scalarization(goals, [*map(keeps_limits, ended)])
-        prior_weight = _PRIOR_WEIGHT / len(ended) ** 2
+        limits = self._limits(features[:num_own])
+        worth = self._scalarization(goals, [*map(keeps_limits, ended or earlier)])
+        prior_weight = _PRIOR_WEIGHT / max(len(ended), 1) ** 2
 
         def score(points: np.ndarray, exists: np.ndarray, features: np.ndarray) -> np.ndarray:
             scores = worth([goal.optimistic(features) for goal in goals])
@@ -113,9 +130,52 @@ class ProcessSampler(DesignSampler):
                 scores += limit.log_chance_at_most(0.0, features)
             return scores
 
-        first = slice(len(ended))
-        best = np.argsort(-score(tried[first], exists[first], features[first]), kind="stable")[:_NUM_STARTS]
-        return self._climb(score, tried[best], {row.tobytes() for row in features})
+        if any(goal.is_informed for goal in goals):
+            first = np.delete(np.arange(len(tried)), np.arange(len(ended), num_own))
+        else:
+            first = np.arange(len(ended))
+        order = np.argsort(-score(tried[first], exists[first], features[first]), kind="stable")
+        climber = Climber(self.encoding, self._random)
+        return climber.climb(score, tried[first[order]], {row.tobytes() for row in features[:num_own]})
+
+    def _locate(self, trials: Sequence[FrozenTrial]) -> tuple[np.ndarray, np.ndarray]:
+        located = [self.encoding.locate(trial.params) for trial in trials]
+        return np.array([point for point, _ in located]), np.array([found for _, found in located])
+
+    def _features(self, trials: Sequence[FrozenTrial]) -> np.ndarray:
+        return self.encoding.features(*self._locate(trials))
+
+    def _values(self, index: int, trials: Sequence[FrozenTrial]) -> np.ndarray:
+        """Return what trials of which none was stopped early are worth by one objective."""
+        several = len(self._readings) > 1
+        return result_values(
+            [of_objective(trial, index) for trial in trials] if several else trials,
+            self._readings[index].sign,
+        )
+
+    def _limits(self, features: np.ndarray) -> list[_Model]:
+        """Model by how much each limit is broken; what broke it in an earlier run breaks it here."""
+        results = [*self._earlier_results, *self._results]
+        if self._earlier_results:
+            before = self._features([result.trial for result in self._earlier_results])
+            features = np.concatenate([before, features])
+        return [
+            self._model(name, features, violations, _num_fitted(len(results)))
+            for name, violations in violations_of(results).items()
+        ]
+
+    def _related(self, index: int, features: np.ndarray, values: np.ndarray) -> Related | None:
+        """Return what earlier runs that are related to this one by one objective have found."""
+        found: list[tuple[Relation, Source, Kernel]] = []
+        for run_id, trials in self._earlier.items():
+            source = Source(self._features(trials), self._values(index, trials))
+            key = (f"goal {index} of {run_id}", len(trials))
+            if key not in self._kernels:
+                self._kernels[key] = fit(source.features, self.encoding.groups, source.standard)
+            relation = relate(self._kernels[key], self.encoding.groups, source, features, values)
+            if relation is not None:
+                found.append((relation, source, self._kernels[key]))
+        return Related.of(found) if found else None
 
     def _goal(
         self,
@@ -130,11 +190,14 @@ class ProcessSampler(DesignSampler):
             ended = [of_objective(trial, index) for trial in ended]
             running = [of_objective(trial, index) for trial in running]
         if not any(is_cut(trial) for trial in ended):
-            values = result_values(ended, self._readings[index].sign)
-            return self._model(f"goal {index}", features, values, num_fitted)
+            values = result_values(ended, self._readings[index].sign) if ended else np.empty(0)
+            related = self._related(index, features[: len(ended)], values)
+            return self._model(f"goal {index}", features, values, num_fitted, related=related)
         kernel, forecasts = self._forecast(index, [*ended, *running], features, num_fitted)
         values = result_values(ended, self._readings[index].sign, forecasts)
-        return self._model(f"goal {index}", features, values, num_fitted, kernel, forecasts[len(ended) :])
+        related = self._related(index, features[: len(ended)], values)
+        expected = forecasts[len(ended) :]
+        return self._model(f"goal {index}", features, values, num_fitted, kernel, expected, related)
 
     def _scalarization(self, goals: Sequence[_Model], kept: Sequence[bool]) -> _Worth:
         """Return what one number makes of all objectives: of one itself, of several by drawn weights.
@@ -182,6 +245,7 @@ class ProcessSampler(DesignSampler):
         num_fitted: int,
         kernel: Kernel | None = None,
         expected: np.ndarray | None = None,
+        related: Related | None = None,
     ) -> _Model:
         """Model one quantity at the end of trainings.
 
@@ -192,8 +256,12 @@ class ProcessSampler(DesignSampler):
             num_fitted: How many of them the hyper-parameters are fitted to.
             kernel: The hyper-parameters; None if they are to be fitted.
             expected: What is expected of those that are running; None if it follows from the values.
+            related: What earlier runs have found, if that helps.
         """
-        scale, key = _Scale.of(values), (name, num_fitted)
+        key = (name, num_fitted)
+        scale = _Scale.of(values) if related is None else _Scale(related.mean, related.deviation)
+        if related is not None and len(related.values) >= len(values):
+            kernel = related.kernel
         if kernel is None:
             if key not in self._kernels:
                 fitted = values[:num_fitted]
@@ -203,62 +271,25 @@ class ProcessSampler(DesignSampler):
         known, standard = features[: len(values)], scale.standardize(values)
         if len(features) > len(values):
             if expected is None:
-                process = GaussianProcess(kernel, self.encoding.groups, known, standard)
+                process = self._process(kernel, known, standard, related)
                 liar = process.predict(features[len(values) :])[0]
             else:
                 liar = scale.standardize(expected)
             known, standard = features, np.concatenate([standard, liar])
-        process = GaussianProcess(kernel, self.encoding.groups, known, standard)
-        return _Model(process, scale, standard[: len(values)])
+        process = self._process(kernel, known, standard, related)
+        own = standard[: len(values)] if len(values) or related is None else related.values
+        return _Model(process, scale, own, is_informed=related is not None)
 
-    def _climb(self, score: _Score, starts: np.ndarray, tried: set[bytes]) -> tuple[np.ndarray, np.ndarray]:
-        """Return the configuration of the highest score that was found; a new one if there is any."""
-        random, columns = self._random, starts.shape[1]
-        near = np.repeat(starts, math.ceil(_NUM_LOCAL / len(starts)), axis=0)
-        spread = random.choice(_SPREADS, size=(len(near), 1))
-        share = random.choice(_CHANGED_SHARES, size=(len(near), 1))
-        units = np.vstack([random.random((_NUM_RANDOM, columns)), self._vary(near, spread, share)])
-        best = self._judge(score, units, tried)
-        for part in range(_NUM_ROUNDS):
-            spread = np.array([[_SPREADS[1] / 2**part]])
-            units = self._vary(np.repeat(best.points, _NUM_KEPT, axis=0), spread, np.array([[0.5]]))
-            best = self._judge(score, units, tried, best)
-        return best.points[0], best.exists[0]
-
-    def _judge(
-        self,
-        score: _Score,
-        units: np.ndarray,
-        tried: set[bytes],
-        before: _Candidates | None = None,
-    ) -> _Candidates:
-        """Return the candidates of the highest scores, best first, among new points and those before."""
-        points, exists = self.encoding.snap(units)
-        features = self.encoding.features(points, exists)
-        scores = score(points, exists, features)
-        scores[[row.tobytes() in tried for row in features]] = -np.inf
-        if before is not None:
-            points = np.concatenate([before.points, points])
-            exists = np.concatenate([before.exists, exists])
-            scores = np.concatenate([before.scores, scores])
-        best = np.argsort(-scores, kind="stable")[:_NUM_KEPT]
-        return _Candidates(points[best], exists[best], scores[best])
-
-    def _vary(self, units: np.ndarray, spread: np.ndarray, share: np.ndarray) -> np.ndarray:
-        """Change a share of the columns of each point, at least one: ranges by a step, choices by a draw."""
-        random = self._random
-        changes = random.random(units.shape) < share
-        changes[np.arange(len(units)), random.integers(0, units.shape[1], len(units))] = True
-        moved = np.clip(units + spread * random.standard_normal(units.shape), 0.0, 1.0)
-        moved = np.where(self.encoding.is_choice, random.random(units.shape), moved)
-        return np.where(changes, moved, units)
-
-
-@dataclass(frozen=True)
-class _Candidates:
-    points: np.ndarray
-    exists: np.ndarray
-    scores: np.ndarray
+    def _process(
+        self, kernel: Kernel, features: np.ndarray, values: np.ndarray, related: Related | None
+    ) -> GaussianProcess:
+        """Return the process after this run's values and those of related runs, all standardised."""
+        if related is None:
+            return GaussianProcess(kernel, self.encoding.groups, features, values)
+        return GaussianProcess(
+            kernel, self.encoding.groups, np.concatenate([related.features, features]),
+            np.concatenate([related.values, values]), agreement=related.agreement(len(values)),
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -285,6 +316,8 @@ class _Model:
     scale: _Scale
     values: np.ndarray
     """The standardised values of what has ended."""
+    is_informed: bool = False
+    """Whether earlier runs are a part of it."""
 
     def optimistic(self, features: np.ndarray) -> np.ndarray:
         """Return how good the quantity may be, standardised."""

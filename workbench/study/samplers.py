@@ -11,7 +11,7 @@ import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution
@@ -41,6 +41,9 @@ from workbench.study.limits import limit_options
 from workbench.study.optuna_logging import quiet
 from workbench.study.parameters import Parameters
 from workbench.study.partial_results import Reading, is_cut
+
+if TYPE_CHECKING:
+    from workbench.study.proposals import ProcessSampler
 
 LARGEST_GRID = 100_000
 
@@ -243,11 +246,20 @@ def make_auto(options: dict[str, Any], request: SamplerRequest) -> BaseSampler:
         case "tpe":
             return make_tpe(options, request)
         case "design":
+            if request.knowledge.earlier:
+                informed = _make_process(request)
+                # The first configuration tries what earlier runs found; then they have to be confirmed.
+                if informed.has_related_run(is_first=request.configuration == 0):
+                    return informed
             return make_design(options, request)
         case "process":
-            from workbench.study.proposals import ProcessSampler  # imports SciPy's optimizers
+            return _make_process(request)
 
-            return ProcessSampler(request.parameters, request.seed, request.knowledge, request.readings)
+
+def _make_process(request: SamplerRequest) -> ProcessSampler:
+    from workbench.study.proposals import ProcessSampler  # imports SciPy's optimizers
+
+    return ProcessSampler(request.parameters, request.seed, request.knowledge, request.readings)
 
 
 def _suited(request: SamplerRequest) -> Literal["random", "tpe", "design", "process"]:
@@ -261,8 +273,7 @@ def _suited(request: SamplerRequest) -> Literal["random", "tpe", "design", "proc
         result.trial.state == TrialState.COMPLETE or (has_one_objective and is_cut(result.trial))
         for result in request.knowledge.results
     )
-    num_known = request.configuration + len(request.knowledge.priors)
-    if num_valued < MIN_PROCESS_RESULTS or num_known < 2 + math.ceil(num_parameters / 2):
+    if num_valued < MIN_PROCESS_RESULTS or request.configuration < 2 + math.ceil(num_parameters / 2):
         return "design"
     return "process"
 

@@ -1,16 +1,21 @@
-"""What a new run takes from an earlier one: finished trials to learn from, or proposals to try again."""
+"""What a new run takes from earlier ones: finished trials to learn from, or proposals to try again."""
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
 
-from workbench.errors import ExperimentError, RunError
+from workbench.errors import ExperimentError, RunError, StoreError
 from workbench.events import PriorTrialAdded, ReplayPlanned, TrialProposed, TrialReported
 from workbench.experiment import Experiment
 from workbench.experiment.trial_value import Mode, TrialValue, mode_of
 from workbench.history import History
 from workbench.store import Store
+
+# Complete trials from which something can be learned, and how many earlier runs are looked at and taken.
+_MIN_TRIALS = 4
+_MAX_LOOKED_AT = 30
+_MAX_TAKEN = 5
 
 
 def prior_trials(store: Store, run_id: str, experiment: Experiment) -> list[PriorTrialAdded]:
@@ -80,6 +85,44 @@ def prior_trials(store: Store, run_id: str, experiment: Experiment) -> list[Prio
             next_step="Warm-start from a run with the same parameters.",
         )
     return found
+
+
+def similar_runs(store: Store, experiment: Experiment) -> list[str]:
+    """Return earlier runs with the same objectives from which an experiment can learn, the best ones first.
+
+    These are the latest ones of which at least four complete trials are configurations of its space; those
+    with the same model and data, or the same function or command, come first.
+
+    Args:
+        store: The store that holds the earlier runs.
+        experiment: The experiment to teach.
+    """
+    goals = [(item.metric, item.goal) for item in experiment.objectives]
+    found: list[tuple[bool, str]] = []
+    candidates = 0
+    for row in store.runs():
+        if candidates >= _MAX_LOOKED_AT:
+            break
+        try:
+            earlier = store.experiment(row.run_id)
+        except (StoreError, RunError):  # of another version, or damaged: it teaches nothing
+            continue
+        if [(item.metric, item.goal) for item in earlier.objectives] != goals:
+            continue
+        if not set(experiment.search.root) & set(earlier.search.root):
+            continue
+        candidates += 1
+        try:
+            priors = prior_trials(store, row.run_id, experiment)
+        except ExperimentError:
+            continue
+        if sum(prior.state == "complete" for prior in priors) >= _MIN_TRIALS:
+            found.append((_what_is_trained(earlier) != _what_is_trained(experiment), row.run_id))
+    return [run_id for _, run_id in sorted(found, key=lambda each: each[0])[:_MAX_TAKEN]]
+
+
+def _what_is_trained(experiment: Experiment) -> list[object]:
+    return [experiment.model, experiment.data, experiment.train, experiment.command]
 
 
 def _modes(experiment: Experiment) -> list[Mode]:

@@ -1,0 +1,99 @@
+"""Search a space for the configuration of the highest score, from good ones on and everywhere.
+
+What a configuration is worth is left to `proposals`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from workbench.study.encoding import Encoding
+
+# Candidates: drawn anywhere and around the best results, then varied in rounds.
+_NUM_RANDOM = 512
+_NUM_LOCAL = 255
+_NUM_STARTS = 5
+_NUM_ROUNDS = 4
+_NUM_KEPT = 16
+_SPREADS = (0.03, 0.1, 0.25)
+_CHANGED_SHARES = (0.15, 0.4, 1.0)
+
+Score = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
+"""Values points, given which parameters exist in them, and their features."""
+
+
+class Climber:
+    """Varies the best configurations so far in rounds."""
+
+    def __init__(self, encoding: Encoding, random: np.random.Generator) -> None:
+        """Prepare one search.
+
+        Args:
+            encoding: The space.
+            random: Decides what chance decides.
+        """
+        self._encoding = encoding
+        self._random = random
+
+    def climb(self, score: Score, starts: np.ndarray, tried: set[bytes]) -> tuple[np.ndarray, np.ndarray]:
+        """Return the configuration of the highest score that was found; a new one if there is any.
+
+        Args:
+            score: Values configurations.
+            starts: Points of good configurations, the best first; only the first ones count.
+            tried: The features of those that were tried, as bytes.
+
+        Returns:
+            Its point and which parameters exist in it, both [columns].
+        """
+        starts = starts[:_NUM_STARTS]
+        random, columns = self._random, starts.shape[1]
+        near = np.repeat(starts, math.ceil(_NUM_LOCAL / len(starts)), axis=0)
+        spread = random.choice(_SPREADS, size=(len(near), 1))
+        share = random.choice(_CHANGED_SHARES, size=(len(near), 1))
+        units = np.vstack([random.random((_NUM_RANDOM, columns)), self._vary(near, spread, share)])
+        best = self._judge(score, units, tried)
+        for part in range(_NUM_ROUNDS):
+            spread = np.array([[_SPREADS[1] / 2**part]])
+            units = self._vary(np.repeat(best.points, _NUM_KEPT, axis=0), spread, np.array([[0.5]]))
+            best = self._judge(score, units, tried, best)
+        return best.points[0], best.exists[0]
+
+    def _judge(
+        self,
+        score: Score,
+        units: np.ndarray,
+        tried: set[bytes],
+        before: _Candidates | None = None,
+    ) -> _Candidates:
+        """Return the candidates of the highest scores, best first, among new points and those before."""
+        points, exists = self._encoding.snap(units)
+        features = self._encoding.features(points, exists)
+        scores = score(points, exists, features)
+        scores[[row.tobytes() in tried for row in features]] = -np.inf
+        if before is not None:
+            points = np.concatenate([before.points, points])
+            exists = np.concatenate([before.exists, exists])
+            scores = np.concatenate([before.scores, scores])
+        best = np.argsort(-scores, kind="stable")[:_NUM_KEPT]
+        return _Candidates(points[best], exists[best], scores[best])
+
+    def _vary(self, units: np.ndarray, spread: np.ndarray, share: np.ndarray) -> np.ndarray:
+        """Change a share of the columns of each point, at least one: ranges by a step, choices by a draw."""
+        random = self._random
+        changes = random.random(units.shape) < share
+        changes[np.arange(len(units)), random.integers(0, units.shape[1], len(units))] = True
+        moved = np.clip(units + spread * random.standard_normal(units.shape), 0.0, 1.0)
+        moved = np.where(self._encoding.is_choice, random.random(units.shape), moved)
+        return np.where(changes, moved, units)
+
+
+@dataclass(frozen=True)
+class _Candidates:
+    points: np.ndarray
+    exists: np.ndarray
+    scores: np.ndarray
