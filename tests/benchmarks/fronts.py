@@ -156,8 +156,8 @@ def compare(data: str, num_seeds: int, num_trials: int) -> dict[str, Any]:
         print(f"{method:16s}{''.join(f'{mean:8.3f}' for mean in means)}  as much as nsga2 after {share:.2f}, "
               f"{median(begun[method]):.0f} trainings")  # fmt: skip
         results[method] = {
-            "hypervolume": dict(zip(map(str, SHARES), means, strict=True)), "epochs_share": share,
-            "epochs_shares": reached[method], "trainings": begun[method],
+            "hypervolume": dict(zip(map(str, SHARES), means, strict=True)), "trainings": begun[method],
+            "epochs_shares": [each if math.isfinite(each) else None for each in reached[method]],
         }  # fmt: skip
     return results
 

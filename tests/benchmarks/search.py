@@ -248,7 +248,7 @@ def compare_by_seconds(
     results = summary(regrets, SHARES, ask_s)
     for name, times in reached.items():
         if times:
-            results[name]["share_to_rival"] = median(times)
+            results[name]["share_to_rival"] = median(times) if np.isfinite(median(times)) else None
             results[name]["rival_reached"] = float(np.isfinite(times).mean())
             print(f"{name:20s} reached the final value of {RIVAL} after {median(times):.2f} of the seconds "
                   f"(median), in {np.isfinite(times).mean():.0%} of the searches")  # fmt: skip
