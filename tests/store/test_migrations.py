@@ -16,8 +16,10 @@ from alembic.script import ScriptDirectory
 from tests.services.databases import execute, tables_of
 from tests.services.postgresql import Server
 from workbench.errors import StoreError
-from workbench.events import RunStateChanged, TrialEnded, TrialReported
+from workbench.events import Event, RunStateChanged, TrialEnded, TrialReported
+from workbench.plots.stored_chunks import read_chunks
 from workbench.store import Command, Store
+from workbench.store.blocks import read_block
 from workbench.store.samples import EnergyRow, read_energy, read_newest_samples
 from workbench.store.tables import SCHEMA_VERSION, VERSION_TABLE, metadata
 from workbench.store.urls import resolve_url
@@ -84,6 +86,8 @@ def test_store_of_every_released_schema_opens_with_all_it_held(
         assert ended.values == {"val_accuracy": 0.5}
         (command,) = store.commands("frozen-1")
         assert command == Command(1, "stop", {"trial": 0}, command.time_unix_s)
+        assert (read_block(store, "frozen-1", 0) is not None) == (dump.stem >= "0004")
+        assert_chunks_hold(store, [running, reported, ended, complete])
         with store.writer("frozen-1", owner_pid=1, owner_host="here") as writer:
             assert writer.append(RunStateChanged(state="running")) == 5
         if dump.stem >= "0002":
@@ -97,6 +101,20 @@ def test_store_of_every_released_schema_opens_with_all_it_held(
         )
         later = store.create_run(store.experiment("frozen-1"))
         assert store.run("last").run_id == later
+
+
+def assert_chunks_hold(store: Store, events: list[Event]) -> None:
+    """Check what is read in bulk: from a block where the version made one, else from the events."""
+    (chunk,) = read_chunks(store, "frozen-1")
+    first, read, *last = chunk.rows.steps()
+    assert [first, *last] == [events[0], *events[2:]]
+    if isinstance(read, tuple):
+        trial, reports = read
+        assert (trial, reports.numbers["step"].values.tolist()) == (0, [3.0])
+        assert math.isnan(reports.values["loss"].values[0])
+        assert reports.numbers["time_unix_s"].last() == events[1].time_unix_s
+    else:
+        assert repr(read) == repr(events[1])
 
 
 @pytest.mark.parametrize(

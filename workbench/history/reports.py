@@ -18,7 +18,7 @@ from typing_extensions import Self
 Floats = NDArray[np.float64]
 
 _FEW = 500
-_NUMBERS = (
+NUMBERS = (
     "step", "epoch", "time_unix_s", "samples_per_s", "gradient_signal_sqr", "gradient_noise", "left_out",
     "slowest_rank", "slowest_rank_factor",
 )  # fmt: skip
@@ -71,7 +71,7 @@ class Reports:
         """Build columns from the fields of `TrialReported`; non-finite values may be texts."""
         return cls(
             np.array([report.get("attempt", 0) for report in reports], dtype=np.int64),
-            {name: NumberColumn.of([report.get(name) for report in reports]) for name in _NUMBERS},
+            {name: NumberColumn.of([report.get(name) for report in reports]) for name in NUMBERS},
             _columns_of([report.get("values") or {} for report in reports]),
             _columns_of([report.get("parts_s") or {} for report in reports]),
         )
@@ -91,18 +91,33 @@ class Reports:
         """Return the parts of a step in the last report that has any."""
         if not self.parts_s:
             return {}
-        where = np.flatnonzero(np.any([column.is_known for column in self.parts_s.values()], axis=0))
-        if not len(where):
-            return {}
-        last = where[-1]
-        parts = self.parts_s.items()
+        parts, last = self.parts_s.items(), -1
+        if not any(column.is_known[last] for column in self.parts_s.values()):
+            where = np.flatnonzero(np.any([column.is_known for column in self.parts_s.values()], axis=0))
+            if not len(where):
+                return {}
+            last = where[-1]
         return {name: float(column.values[last]) for name, column in parts if column.is_known[last]}
 
 
 class Batch:
     """Reports of many trials, returned trial by trial."""
 
-    def __init__(self, trials: Sequence[int], payloads: Sequence[str]) -> None:
+    def __init__(self, by_trial: Mapping[int, NDArray[np.intp]], columns: Reports | Sequence[str]) -> None:
+        """Return these reports.
+
+        Args:
+            by_trial: The places of each trial's reports in the batch, ascending.
+            columns: The reports, sorted in the order of `by_trial`; as JSON where they are few, in the order
+                of the batch.
+        """
+        starts = np.cumsum([0, *map(len, by_trial.values())])
+        found = zip(by_trial.items(), starts.tolist(), strict=False)
+        self._waiting = {trial: (places, start) for (trial, places), start in found}
+        self._columns = columns
+
+    @classmethod
+    def of(cls, trials: Sequence[int], payloads: Sequence[str]) -> Self:
         """Parse reports.
 
         Args:
@@ -112,32 +127,28 @@ class Batch:
         numbers = np.array(trials, dtype=np.int64)
         order = np.argsort(numbers, kind="stable")
         found, starts = np.unique(numbers[order], return_index=True)
-        self._waiting = (
-            dict(zip(found.tolist(), np.split(order, starts[1:]), strict=True)) if len(order) else {}
-        )
-        self._payloads = payloads
-        self._columns = _read_columns(payloads) if len(payloads) >= _FEW else None
+        by_trial = dict(zip(found.tolist(), np.split(order, starts[1:]), strict=True)) if len(order) else {}
+        columns = read_columns(payloads) if len(payloads) >= _FEW else None
+        return cls(by_trial, payloads if columns is None else columns.at(order))
 
     def take(self, trial: int | None, before: int) -> Iterator[tuple[int, Reports]]:
         """Yield reports not yet taken, of one trial or of all, up to a place in the batch."""
         for number in [trial] if trial is not None else list(self._waiting):
-            places = self._waiting.get(number)
-            if places is None:
+            if number not in self._waiting:
                 continue
+            places, start = self._waiting[number]
             count = int(np.searchsorted(places, before))
             if count == len(places):
                 del self._waiting[number]
             else:
-                self._waiting[number] = places[count:]
+                self._waiting[number] = places[count:], start + count
             if count:
-                yield number, self._at(places[:count])
+                yield number, self._at(places[:count], start)
 
-    def _at(self, places: NDArray[np.intp]) -> Reports:
-        if self._columns is None:
-            return Reports.of([from_json(self._payloads[int(place)]) for place in places])
-        first, last = int(places[0]), int(places[-1])
-        # The reports of one trial are often contiguous: then nothing is copied.
-        return self._columns.at(slice(first, last + 1) if last - first + 1 == len(places) else places)
+    def _at(self, places: NDArray[np.intp], start: int) -> Reports:
+        if isinstance(self._columns, Reports):
+            return self._columns.at(slice(start, start + len(places)))
+        return Reports.of([from_json(self._columns[int(place)]) for place in places])
 
 
 def _columns_of(mappings: Sequence[Mapping[str, Any]]) -> dict[str, NumberColumn]:
@@ -145,8 +156,15 @@ def _columns_of(mappings: Sequence[Mapping[str, Any]]) -> dict[str, NumberColumn
     return {name: NumberColumn.of([one.get(name) for one in mappings]) for name in names}
 
 
-def _read_columns(payloads: Sequence[str]) -> Reports | None:
-    """Parse reports in columns; None without pyarrow, or if a value is not a JSON number, such as NaN."""
+def read_columns(payloads: Sequence[str]) -> Reports | None:
+    """Parse reports in columns.
+
+    Args:
+        payloads: The JSON of each report; at least one.
+
+    Returns:
+        The columns; None without pyarrow, or if a value is not a JSON number, such as NaN.
+    """
     try:
         import pyarrow as pa
         from pyarrow import json
@@ -154,7 +172,7 @@ def _read_columns(payloads: Sequence[str]) -> Reports | None:
         return None
 
     text = "\n".join(payloads).encode()
-    schema = pa.schema([("attempt", pa.int64()), *((name, pa.float64()) for name in _NUMBERS)])
+    schema = pa.schema([("attempt", pa.int64()), *((name, pa.float64()) for name in NUMBERS)])
     try:
         table = json.read_json(
             pa.BufferReader(text),
@@ -165,7 +183,7 @@ def _read_columns(payloads: Sequence[str]) -> Reports | None:
         columns = table.combine_chunks()
         assert columns.num_rows == len(payloads)
         attempts = columns["attempt"].fill_null(0).to_numpy()
-        numbers = {name: _column(columns[name]) for name in _NUMBERS}
+        numbers = {name: _column(columns[name]) for name in NUMBERS}
         return Reports(attempts, numbers, _of_struct(columns, "values"), _of_struct(columns, "parts_s"))
     except pa.ArrowInvalid:
         return None

@@ -32,12 +32,12 @@ from workbench.events import (
 from workbench.live_feed.machine_history import MachineHistory, MachinesHistory
 from workbench.live_feed.protocol import LogLine
 from workbench.plots.prepare import CurvesData, prepare_convergence, prepare_throughput
-from workbench.plots.run_data import RunData, read_rows
+from workbench.plots.run_data import RunData
 from workbench.plots.series import THROUGHPUT, Axis
+from workbench.plots.stored_chunks import CHUNK_EVENTS, Chunk, read_chunk
 from workbench.runs.event_lines import Narrator
-from workbench.store import EventRow, RunRow, Store
+from workbench.store import RunRow, Store
 
-CHUNK_EVENTS = 20_000
 MAX_LOG_LINES = 5_000
 _FORGET_S = 30.0
 _SHARE_OF_TIME = 0.1  # at most this share of the time is spent on computing one value
@@ -75,7 +75,7 @@ class RunTail:
         self._store = store
         self._machines = MachineHistory(store, run_id)
         self._fetching = ThreadPoolExecutor(1, thread_name_prefix="workbench-fetch")
-        self._ahead: Future[list[EventRow]] | None = None
+        self._ahead: Future[Chunk] | None = None
         self._narrator = Narrator(self.data.history)
         self._cache: dict[Hashable, _Cached] = {}
 
@@ -107,28 +107,31 @@ class RunTail:
         """
         with self._advancing:
             row = self._store.run(self.run_id)
-            rows = self._next_rows() if row.last_seq > self.cursor else []
+            # Read before taking the lock, so that readers need not wait.
+            chunk = self._next_chunk() if row.last_seq > self.cursor else None
             # All but its heartbeat: users may have renamed it.
             without_heartbeat = replace(row, heartbeat_unix_s=self.row.heartbeat_unix_s)
-            changed = bool(rows) or without_heartbeat != self.row
-            read = read_rows(rows)  # before taking the lock, so that readers need not wait
+            changed = chunk is not None or without_heartbeat != self.row
             with self.lock:
                 self.row = row
-                for seq, event in self.data.add_read(read):
-                    self._apply(seq, event)
-                self.cursor = rows[-1][0] if rows else self.cursor
+                if chunk is not None:
+                    for seq, event in self.data.add_read(chunk.rows):
+                        self._apply(seq, event)
+                    self.cursor = chunk.last_seq
         return changed
 
-    def _next_rows(self) -> list[EventRow]:
+    def _next_chunk(self) -> Chunk | None:
         """Return the next chunk, and start to fetch the one after it if there is more."""
         ahead, self._ahead = self._ahead, None
-        rows = self._fetch(self.cursor) if ahead is None else ahead.result()
-        if len(rows) == CHUNK_EVENTS:
-            self._ahead = self._fetching.submit(self._fetch, rows[-1][0])
-        return rows
+        chunk = None if ahead is None else ahead.result()
+        if chunk is None or chunk.last_seq == self.cursor:  # it was fetched before there was anything
+            chunk = self._fetch(self.cursor)
+        if chunk.is_full:
+            self._ahead = self._fetching.submit(self._fetch, chunk.last_seq)
+        return chunk if chunk.last_seq > self.cursor else None
 
-    def _fetch(self, after: int) -> list[EventRow]:
-        return next(self._store.event_rows(self.run_id, after=after, limit=CHUNK_EVENTS), [])
+    def _fetch(self, after: int) -> Chunk:
+        return read_chunk(self._store, self.run_id, after)
 
     def catch_up(self, within_s: float = math.inf) -> None:
         """Read everything stored until now, or as much as the time allows; errors as in `advance`."""

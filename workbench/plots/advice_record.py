@@ -86,6 +86,8 @@ class AdviceRecord:
         """Add the next reports of one trial."""
         signals, noises = reports.numbers["gradient_signal_sqr"], reports.numbers["gradient_noise"]
         places = np.flatnonzero(signals.is_known & noises.is_known)
+        if not len(places):
+            return
         scales = np.full(len(reports), np.nan)
         for place in places:
             moments = GradientMoments(float(signals.values[place]), float(noises.values[place]))

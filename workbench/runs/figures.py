@@ -65,10 +65,15 @@ def draw(run: RunView, name: str, options: Mapping[str, Any]) -> Figure:
 def data_of(run: RunView, trials: Collection[int] | None = None) -> RunData:
     """Return what a run has come to, as the plots take it; of these trials only, if any are given."""
     from workbench.plots.run_data import RunData
+    from workbench.plots.stored_chunks import read_chunks
 
     data = RunData(run.experiment)
+    if trials is None:
+        for chunk in read_chunks(run.store, run.run_id):
+            data.add_read(chunk.rows)
+        return data
     for rows in run.store.event_rows(run.run_id):
-        data.add_rows([row for row in rows if trials is None or row[2] is None or row[2] in trials])
+        data.add_rows([row for row in rows if row[2] is None or row[2] in trials])
     return data
 
 

@@ -30,6 +30,7 @@ from workbench.runs.notebook_output import bundle, snapshot
 from workbench.runs.replay_comparison import Comparison, compare
 from workbench.runs.waiting_view import is_shown_in_this_cell, waiting_for
 from workbench.store import RunRow, Store
+from workbench.store.blocks import read_block
 from workbench.workers.waiting_note import read_waiting_note
 
 if TYPE_CHECKING:
@@ -156,11 +157,27 @@ class RunView:
         with self._lock:
             if self._history is None:
                 self._history = History(self.experiment)
+            self._apply_blocks(self._history)
             for chunk in self.store.event_rows(self.run_id, after=self._cursor):
                 for row in chunk:
                     self._history.apply(from_json(row[4]))
                     self._cursor = row[0]
             return self._history
+
+    def _apply_blocks(self, history: History) -> None:
+        """Apply what a long run has as blocks, ahead of the events that no block covers."""
+        while (block := read_block(self.store, self.run_id, self._cursor)) is not None:
+            from workbench.history.blocks import decode_block  # short runs need no numpy
+
+            read = decode_block(block.payload)
+            if read is None:
+                return
+            for step in read.steps():
+                if isinstance(step, tuple):
+                    history.take_reports(*step)
+                else:
+                    history.apply(step)
+            self._cursor = block.last_seq
 
     @property
     def best(self) -> Trial | None:

@@ -15,7 +15,7 @@ from workbench.errors import RunError
 from workbench.formatting import format_bytes, format_count
 from workbench.store.rows import RunRow
 from workbench.store.store import LEASE_TIMEOUT_S, Store
-from workbench.store.tables import commands, energy, events, runs, samples
+from workbench.store.tables import blocks, commands, energy, events, runs, samples
 
 _ALIVE = ("waiting", "running", "stopping")
 
@@ -107,6 +107,6 @@ def _places(store: Store, run_id: str) -> list[Artifacts]:
 
 
 def _delete_rows(connection: Connection, run_key: int) -> None:
-    for table in (events, commands, samples, energy):
+    for table in (blocks, events, commands, samples, energy):
         connection.execute(table.delete().where(table.c.run_key == run_key))
     connection.execute(runs.delete().where(runs.c.key == run_key))

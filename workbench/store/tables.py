@@ -6,10 +6,21 @@ from collections.abc import Collection
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy import BigInteger, Column, Double, ForeignKey, Integer, MetaData, String, Table, Text
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Double,
+    ForeignKey,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    Text,
+)
 from typing_extensions import Unpack
 
-SCHEMA_VERSION = "0003"
+SCHEMA_VERSION = "0004"
 # A name of our own: a database server may hold the tables of other programs that use alembic too.
 VERSION_TABLE = "workbench_schema"
 
@@ -54,6 +65,15 @@ events = Table(
     Column("payload", Text, nullable=False),
     # Rows lie in the order in which they are read, and an insert touches one tree instead of two.
     sqlite_with_rowid=False,
+)
+
+blocks = Table(
+    "blocks",
+    metadata,
+    Column("run_key", Integer, ForeignKey("runs.key"), primary_key=True),
+    Column("first_seq", BigInteger, primary_key=True, autoincrement=False),
+    Column("last_seq", BigInteger, nullable=False),
+    Column("payload", LargeBinary, nullable=False),
 )
 
 commands = Table(

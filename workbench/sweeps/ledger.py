@@ -17,6 +17,7 @@ from workbench.events import CommandHandled, Event, Sink
 from workbench.history import History
 from workbench.store import Command, RunWriter, Store
 from workbench.study import Study
+from workbench.sweeps.event_blocks import EventBlocks
 
 logger = logging.getLogger(__name__)
 
@@ -79,12 +80,14 @@ class Ledger:
         """Called with each event that was stored."""
         self._store = store
         self._writer: RunWriter | None = None
+        self._blocks: EventBlocks | None = None
         self._last_seq = 0
         self._last_command = 0
 
     def replay(self, writer: RunWriter) -> None:
         """Read the events so far, and write through `writer` from now on."""
         self._writer = writer
+        self._blocks = EventBlocks(self._store, writer)
         for stored in self._store.events(self.run_id):
             self._last_seq = stored.seq
             self.history.apply(stored.event)
@@ -112,6 +115,7 @@ class Ledger:
             LeaseError: If another driver has taken the run over.
         """
         assert self._writer is not None
+        assert self._blocks is not None
         patience_s = STORE_PATIENCE_S if patience_s is None else patience_s
         known = set(map(id, events))
         events = self.alerts.on_events(events)
@@ -128,6 +132,7 @@ class Ledger:
             self.speeds.apply(event)
             for listener in self.listeners:
                 listener(event)
+        self._blocks.note(self._last_seq)
 
     def new_commands(self) -> list[Command]:
         """Return the commands that have come since the last call; none while they cannot be read."""
