@@ -80,6 +80,7 @@ SETTINGS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
         "exchange_period": st.sampled_from(["auto", 4]),
         "exchange_staleness": st.sampled_from(["auto", 0, 2]),
         "exchange_servers": st.sampled_from(["auto", 2]),
+        "shard": st.sampled_from(["auto", 2]),
     },
     "budget": {
         "trials": st.none() | st.integers(1, 99),
@@ -155,6 +156,7 @@ _NOT_FEDERATED = {
     "plan": {
         "strategy", "compile", "loaders", "stages", "tensor", "exchange", "exchange_rank",
         "exchange_compression", "exchange_period", "exchange_staleness", "exchange_servers",
+        "shard",
     },
     "resources": {"advice", "elastic"},
 }  # fmt: skip

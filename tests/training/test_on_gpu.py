@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import functools
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 
 from tests.builders.ways import OF_SEVERAL
+from tests.services.process_group import run_together
 from tests.services.waiting import wait_until
 from workbench.events import PlanMeasured
 from workbench.experiment import Experiment
 from workbench.plan import PartialPlan
 from workbench.probes.measurements import PlanProbe
+from workbench.strategies import STRATEGIES
 from workbench.strategies.capabilities import capabilities_of
+from workbench.strategies.group import Group
+from workbench.strategies.strategy import MicroBatch, StepSettings, Strategy, Worker
 from workbench.training import TrialTask, run_trial
 from workbench.training.device import foreign_bytes
 from workbench.workers.memory_baseline import Baseline
@@ -48,6 +54,41 @@ def test_every_strategy_trains_in_every_precision(strategy: str, precision: str,
     assert ended.values["val_accuracy"] > 0.9
     assert torch.cuda.is_initialized()
     assert Baseline().excess("r") is None, "the trial gave the memory of the device back"
+
+
+def train_in_shards(rank: int, num_workers: int, meeting: str, precision: str) -> list[float]:
+    """Make steps of two copies that two workers divide each; one worker alone has one whole copy."""
+    device = torch.device("cuda", rank)
+    torch.cuda.set_device(device)
+    group = Group(rank, num_workers, device, meeting)
+    worker = Worker(rank, num_workers, device, group)
+    shard = 2 if num_workers > 1 else 0
+    strategy: Strategy = STRATEGIES.load("fsdp")(
+        StepSettings(loss=nn.functional.cross_entropy, precision=precision, clip_norm=1.0, shard=shard)
+    )
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(64, 512), nn.Tanh(), nn.Linear(512, 512), nn.Tanh(), nn.Linear(512, 10))
+    strategy.setup(model, functools.partial(torch.optim.AdamW, eps=1e-3), worker)
+    strategy.train(True)
+    generator = torch.Generator().manual_seed(0)
+    inputs = torch.randn(32, 64, generator=generator)
+    targets = torch.randint(10, (32,), generator=generator)
+    own = slice(rank * 32 // num_workers, (rank + 1) * 32 // num_workers)
+    losses = []
+    for _ in range(5):
+        batch = [MicroBatch(inputs[own].to(device), targets[own].to(device), 1.0 / num_workers)]
+        losses.append(group.total(strategy.forward_backward(batch)).item())
+        strategy.update(1e-3)
+    strategy.close()
+    group.close()
+    return losses
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 4, reason="NCCL needs a GPU for each of 4 workers")
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_copies_that_some_workers_divide_train_like_one_on_gpus(precision: str) -> None:
+    together, alone = (run_together(train_in_shards, number, precision)[0] for number in (4, 1))
+    assert together == pytest.approx(alone, rel=1e-4 if precision == "fp32" else 2e-2)
 
 
 def test_batches_that_loaders_pin_and_copy_train_the_same_model(tmp_path: Path) -> None:

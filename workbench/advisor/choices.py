@@ -133,6 +133,9 @@ def choices_of(
         several = tuple(dict.fromkeys(strategy_for_many(str(name)) for name in options["strategy"]))
     options["strategy"] = several
     options = _with_axes(options, experiment, max(workers, default=1))
+    if options["shard"] != (0,):  # then it is given, and only some strategies have it
+        able = [name for name in options["strategy"] if capabilities_of(str(name)).takes_shard]
+        options["strategy"] = tuple(able) or options["strategy"]
     options |= _exchange_options(options)
     if not workers or not batches:
         raise ExperimentError(

@@ -274,6 +274,7 @@ def _divisions(
 ) -> Iterator[Plan]:
     """Yield the divisions of a batch with the least accumulation that fits, and some with more."""
     replicas, rest = divmod(workers, variant.workers_per_replica)
+    rest = rest or workers % (variant.shard or 1)
     own = capabilities_of(str(variant.get("strategy"))).axis
     if rest or any(((variant.get(axis) or 1) != 1) != (axis == own) for axis in BY_AXIS):
         return

@@ -118,6 +118,15 @@ class Plan:
         advised_for="memory",
         candidates=lambda hardware: (1,),
     )
+    shard: int = declare(
+        0,
+        "Workers among which fsdp divides a copy of the parameters (hybrid sharding); auto: all of them.",
+        wording="shards on {} workers",
+        minimum=2,
+        unmentioned=0,
+        option_of="strategy",
+        candidates=lambda hardware: (0,),
+    )
     pipeline_schedule: str = declare(
         "1f1b",
         "In which order a stage computes: 1f1b holds fewer activations than gpipe.",
@@ -325,6 +334,11 @@ class PartialPlan:
     def tensor(self) -> int:
         """The parts of each large layer, 1 where they are open."""
         return self._number("tensor") or 1
+
+    @property
+    def shard(self) -> int:
+        """The workers among which a copy of the parameters is divided, 0 where that is all or open."""
+        return self._number("shard") or 0
 
     @property
     def workers_per_replica(self) -> int:

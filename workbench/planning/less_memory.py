@@ -51,8 +51,8 @@ def next_way(
 def changeable_ways(experiment: Experiment, params: Mapping[str, Any]) -> frozenset[str]:
     """Return which of `WAYS` a trial may change: those that are neither written nor searched.
 
-    A strategy that cuts parameters may change what an optimizer of the user's, or one that looks at whole
-    parameters, computes: then it stays.
+    A strategy that cuts parameters may change what an optimizer or a hook of the user's, or an optimizer that
+    looks at whole parameters, computes: then it stays.
 
     Args:
         experiment: The experiment.
@@ -63,7 +63,8 @@ def changeable_ways(experiment: Experiment, params: Mapping[str, Any]) -> frozen
         return frozenset()
     is_open = {name for name in WAYS if name not in experiment.plan.decided and name not in params}
     optimizer = str(params.get("optimizer", experiment.training.optimizer)).lower()
-    if ":" in optimizer or optimizer in _WHOLE_PARAMETERS:
+    needs_whole = ":" in optimizer or optimizer in _WHOLE_PARAMETERS
+    if needs_whole or experiment.training.gradient_hook is not None:
         is_open.discard("strategy")
     return frozenset(is_open)
 

@@ -52,6 +52,7 @@ def resolve_plan(
     assert plan is not None
     _check_precision(plan, hardware, params)
     _check_strategy(plan, params)
+    _check_shard(plan, params)
     _check_gradient_hook(plan, training, params)
     _check_exchange(plan, training, params)
     return plan
@@ -81,7 +82,10 @@ def divide_batch(
     Raises:
         ExperimentError: If the numbers exclude each other or the global batch exceeds the train set.
     """
-    workers, wanted = written.workers or written.workers_per_replica, training.global_batch
+    workers, wanted = (
+        written.workers or max(written.workers_per_replica, written.shard),
+        training.global_batch,
+    )
     replicas, rest = divmod(workers, written.workers_per_replica)
     if rest or not replicas:
         raise ExperimentError(
@@ -125,6 +129,8 @@ def _with_axes(written: PartialPlan, params: Mapping[str, JsonValue]) -> Partial
     divided = [axis for axis in BY_AXIS if (written.get(axis) or 1) != 1]
     if "strategy" not in written and divided:
         written |= PartialPlan.of(strategy=BY_AXIS[divided[0]])
+    elif "strategy" not in written and written.shard:
+        written |= PartialPlan.of(strategy=_taking_shards()[0])
     strategy = written.get("strategy")
     if strategy is None or strategy not in STRATEGIES:  # refused where it is loaded
         return written
@@ -167,6 +173,32 @@ def _check_strategy(plan: Plan, params: Mapping[str, JsonValue]) -> None:
             field=field_of("plan", "strategy", params),
             allowed=", ".join(["auto", *able]),
             next_step="Choose one of these, or one worker.",
+        )
+
+
+def _taking_shards() -> list[str]:
+    return [name for name in STRATEGIES.names() if capabilities_of(name).takes_shard]
+
+
+def _check_shard(plan: Plan, params: Mapping[str, JsonValue]) -> None:
+    """Refuse shards where the strategy has none, or the workers do not make whole copies."""
+    if plan.shard == 0 or plan.strategy not in STRATEGIES:
+        return
+    if not capabilities_of(plan.strategy).takes_shard:
+        able = _taking_shards()
+        raise ExperimentError(
+            f"{plan.strategy} divides no parameters among some of its workers",
+            field=field_of("plan", "shard", params),
+            allowed=f"auto; a number with plan.strategy {' or '.join(able)}",
+            next_step=f"Remove it, or search it only where it applies: when: {{strategy: {able[0]}}}."
+            if "shard" in params
+            else f"Remove it, or set plan.strategy to {able[0]}.",
+        )
+    if plan.workers % plan.shard:
+        raise ExperimentError(
+            f"{plan.workers} workers do not make whole copies of a model that {plan.shard} of them divide",
+            field=field_of("plan", "shard", params),
+            allowed="auto, or a number that divides plan.workers",
         )
 
 

@@ -54,8 +54,9 @@ class _PretendedGroup(Group):
     """The group of a worker whose companions do not exist: every exchange returns at once."""
 
     def __init__(
-        self, num_workers: int, workers_per_replica: int = 1, rank: int = 0, received: Tensor | None = None
-    ) -> None:
+        self, num_workers: int, workers_per_replica: int = 1, rank: int = 0, received: Tensor | None = None,
+        shard: int = 0,
+    ) -> None:  # fmt: skip
         """Join nobody.
 
         Args:
@@ -63,6 +64,7 @@ class _PretendedGroup(Group):
             workers_per_replica: Workers that would hold one copy of the model together.
             rank: Which of them this is.
             received: What the worker before it would send.
+            shard: Workers among which a copy of the parameters would be divided; 0 for all of them.
         """
         super().__init__()
         self.num_workers, self.rank = num_workers, rank
@@ -72,10 +74,10 @@ class _PretendedGroup(Group):
         store = FakeStore()
         torch.distributed.init_process_group("fake", rank=rank, world_size=num_workers, store=store)
         self._joined = True
-        self._mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (num_workers,))
+        self._mesh = super().mesh_of_shards(shard or num_workers)
         self._mesh_of_parts = super().mesh_of_parts(workers_per_replica)
 
-    def mesh(self) -> Any:
+    def mesh_of_shards(self, size: int) -> Any:
         """Return the mesh that was made while tensors still had values."""
         return self._mesh
 
@@ -207,7 +209,7 @@ class FakeTrial:
         able = capabilities_of(name)
         group = Group()
         if not able.has_whole_step:
-            group = _PretendedGroup(plan.workers, plan.workers_per_replica, stage, received)
+            group = _PretendedGroup(plan.workers, plan.workers_per_replica, stage, received, plan.shard)
         if able.holds_whole_model:  # an exchange of gradients holds no more than two micro batches do
             name = "single" if able.divides_state else strategy_on(name, 1)
         try:

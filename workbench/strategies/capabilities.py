@@ -20,6 +20,7 @@ class Capabilities:
         divides_state: Whether each worker holds only its share of the optimizer's state.
         axis: The dimension of the plan by which the workers of a replica divide the model; None where each
             worker is a replica.
+        takes_shard: Whether the workers that divide the parameters may be some of them, as `plan.shard` says.
         is_exact: Whether N workers make the step of one worker, up to rounding.
     """
 
@@ -29,6 +30,7 @@ class Capabilities:
     takes_exchange: bool = False
     divides_state: bool = False
     axis: str | None = None
+    takes_shard: bool = False
     is_exact: bool = True
 
     @property
@@ -41,7 +43,7 @@ BUILT_IN = {
     "single": Capabilities(max_workers=1),
     "ddp": Capabilities(on_one_worker="single", takes_exchange=True),
     "zero1": Capabilities(divides_state=True),
-    "fsdp": Capabilities(divides_state=True, holds_whole_model=False),
+    "fsdp": Capabilities(divides_state=True, holds_whole_model=False, takes_shard=True),
     "tensor": Capabilities(holds_whole_model=False, axis="tensor"),
     "pipeline": Capabilities(divides_state=True, holds_whole_model=False, axis="stages"),
 }

@@ -1,7 +1,9 @@
 """Parameters, gradients and optimizer state are cut into shards, one for each worker (torch's FSDP2).
 
 A block's parameters are gathered when the block is computed and dropped afterwards, so a model may be
-larger than one device. All workers must call the model equally often: see StepBatch and `predict`.
+larger than one device. All workers must call the model equally often: see StepBatch and `predict`. With
+hybrid sharding some workers, such as those of a node, divide a copy of the parameters among them; those that
+hold the same shard of different copies add up its gradients.
 """
 
 from __future__ import annotations
@@ -110,7 +112,8 @@ class FullySharded(DataParallel):
         self._num_averaged = self._worker.num_replicas
         self._exchanges = True
         self._whole_parameters: list[Tensor] = []
-        mesh = self._worker.group.mesh()
+        mesh = self._worker.group.mesh_of_shards(self._settings.shard or self._worker.num_workers)
+        self._num_holders = mesh.size(0) if mesh.ndim == 2 else 1
         for block in [*_blocks(model), model]:
             if self._settings.compiles:
                 compile_forward(block)

@@ -147,10 +147,19 @@ class Group:
             self.address = _own_address(*_host_and_port(meeting))
             self._join(self.store)
 
-    def mesh(self) -> Any:
-        """Return the group as a one-dimensional device mesh."""
+    def mesh_of_shards(self, size: int) -> Any:
+        """Return the group as a device mesh whose last dimension are neighbours, with their copies before it.
+
+        Every worker must call it.
+
+        Args:
+            size: Workers that hold a copy together; the number of workers is a multiple of it.
+        """
         self.torch_group()
-        return dist.init_device_mesh(self._device.type, (self.num_workers,))
+        if size == self.num_workers:
+            return dist.init_device_mesh(self._device.type, (size,))
+        copies = self.num_workers // size
+        return dist.init_device_mesh(self._device.type, (copies, size), mesh_dim_names=("copy", "shard"))
 
     def mesh_of_parts(self, size: int) -> Any:
         """Return this worker's sequence of neighbours as a one-dimensional device mesh.

@@ -50,7 +50,7 @@ class Single:
         if self._settings.compiles:
             self._trained = self._compile(self._trained)
         named = [item for item in model.named_parameters() if item[1].requires_grad]
-        self._named = dict(named) if self._settings.gradient_hook is not None else {}
+        self._hooked = dict(named) if self._settings.gradient_hook is not None else {}
         self._parameters = [parameter for _, parameter in named]
         if self._settings.group is None:
             self._optimizer: Optimizer = optimizer(self._parameters)
@@ -114,7 +114,7 @@ class Single:
         if self._scaler is not None and (hook is not None or self._settings.clip_norm is not None):
             self._scaler.unscale_(self._optimizer)
         if hook is not None:
-            gradients = {name: item.grad for name, item in self._named.items() if item.grad is not None}
+            gradients = {name: item.grad for name, item in self._hooked.items() if item.grad is not None}
             with torch.no_grad():
                 hook(gradients)
         if self._settings.clip_norm is not None:

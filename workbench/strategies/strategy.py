@@ -77,6 +77,7 @@ class StepSettings:
         pipeline_schedule: In which order a stage of a pipeline computes: 1f1b or gpipe.
         example: Inputs of some samples, of which only the shapes are used; None where there are none.
         exchange: How replicas agree; None for averaging each gradient.
+        shard: Workers among which a copy of the parameters is divided; 0 for all of them.
     """
 
     loss: Callable[[Any, Any], Tensor]
@@ -95,6 +96,7 @@ class StepSettings:
     pipeline_schedule: str = "1f1b"
     example: Any = None
     exchange: Exchange | None = None
+    shard: int = 0
 
 
 class MicroBatch(NamedTuple):

@@ -110,7 +110,6 @@ def assemble(task: TrialTask, worker: Worker, profiler: StepProfiler | None = No
     model = build_trial_model(experiment, task.params, settings, datasets)
     metrics = metrics_of(experiment, datasets, model) if known is None else known
     schedule = _schedule(experiment, settings, len(datasets.train), metrics, worker)
-    mixes_samples = any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules())
     where = field_of("training", "optimizer", task.params)
     strategy.setup(model, optimizer_factory(settings.training, settings.lr, field=where), worker)
     # Replicas and stages begin with the same weights but must not drop the same units; tensor parts must.
@@ -128,7 +127,7 @@ def assemble(task: TrialTask, worker: Worker, profiler: StepProfiler | None = No
         validation=validation,
         metrics=metrics,
         objectives=experiment.objectives,
-        mixes_samples=mixes_samples,
+        mixes_samples=any(isinstance(each, nn.modules.batchnorm._BatchNorm) for each in model.modules()),
         has_blocks=has_blocks(model),
         loaders=loaders,
     )
@@ -161,6 +160,7 @@ def step_settings(
         group=functools.partial(grouped, groups=groups, steps_per_epoch=steps_per_epoch) if groups else None,
         call=call_of(experiment),
         pipeline_schedule=settings.plan.pipeline_schedule,
+        shard=settings.plan.shard,
         example=_few_samples(datasets.train) if settings.plan.stages > 1 else None,
         **others,
     )

@@ -236,7 +236,8 @@ def _spread(num_workers: int, room: Mapping[str, int], idle: Mapping[str, int]) 
             heapq.heappop(nodes)
         else:
             heapq.heapreplace(nodes, (count + 1, warm, free + 1, index, node_id))
-    return chosen
+    # Neighbouring ranks share a node: workers that divide a model exchange more with each other than others.
+    return sorted(chosen, key=chosen.index)
 
 
 def _count(free: float, each: float) -> int:
