@@ -1,4 +1,4 @@
-"""What an advice says of other exchanges: seconds a step, steps more, and that no race means no advice."""
+"""What advice says of other exchanges: seconds a step, steps more, and nothing approximate without a race."""
 
 from __future__ import annotations
 

@@ -94,47 +94,35 @@ class Plan:
         "Processes of each worker that read, decode and augment samples ahead; 0 loads within the step.",
         minimum=0,
         unit="processes",
-        wording="{} loaders",
-        unmentioned=0,
-        aliases=("dataloader_num_workers",),
+        wording="{} loaders", unmentioned=0, aliases=("dataloader_num_workers",),
         advised_for="speed",
         # What loading costs is measured before any number is tried.
         candidates=lambda hardware: (0,),
-    )
+    )  # fmt: skip
     stages: int = declare(
         1,
         "Workers that hold one copy of the model together, a stage each (pipeline).",
-        wording="{} stages",
-        unmentioned=1,
-        advised_for="memory",
-        candidates=lambda hardware: (1,),
-    )
+        wording="{} stages", unmentioned=1,
+        advised_for="memory", candidates=lambda hardware: (1,),
+    )  # fmt: skip
     tensor: int = declare(
         1,
         "Workers that hold one copy of the model together, a part of each large layer each.",
-        wording="{} tensor parts",
-        unmentioned=1,
-        aliases=("tensor_parallel_size",),
-        advised_for="memory",
-        candidates=lambda hardware: (1,),
-    )
+        wording="{} tensor parts", unmentioned=1, aliases=("tensor_parallel_size",),
+        advised_for="memory", candidates=lambda hardware: (1,),
+    )  # fmt: skip
     shard: int = declare(
         0,
         "Workers among which fsdp divides a copy of the parameters (hybrid sharding); auto: all of them.",
-        wording="shards on {} workers",
-        minimum=2,
-        unmentioned=0,
-        option_of="strategy",
-        candidates=lambda hardware: (0,),
-    )
+        wording="shards on {} workers", minimum=2, unmentioned=0,
+        option_of="strategy", candidates=lambda hardware: (0,),
+    )  # fmt: skip
     pipeline_schedule: str = declare(
         "1f1b",
         "In which order a stage computes: 1f1b holds fewer activations than gpipe.",
-        choices=("1f1b", "gpipe"),
-        unmentioned="1f1b",
-        short_names=("schedule",),
-        candidates=lambda hardware: ("1f1b",),
-    )
+        choices=("1f1b", "gpipe"), unmentioned="1f1b",
+        short_names=("schedule",), candidates=lambda hardware: ("1f1b",),
+    )  # fmt: skip
     exchange: str = declare(
         "allreduce",
         "How replicas agree: allreduce, hierarchical, bf16, powersgd, onebit, topk, local, diloco, server...",
