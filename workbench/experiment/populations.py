@@ -76,6 +76,7 @@ class PB2(_Population):
     """
 
     explores = "bandit"
+    needs_later = ("workbench.study.bandit",)
 
 
 class Part(BaseModel):

@@ -44,6 +44,8 @@ class PrunerOptions(BaseModel):
     pruner."""
     reads: ClassVar[tuple[str, ...]] = ()
     """Which of `SHARED_SETTINGS` it reads."""
+    needs_later: ClassVar[tuple[str, ...]] = ()
+    """Modules that later decisions need, imported while the first trial runs."""
     handles_several_objectives: ClassVar[bool] = False
     compares_repeats: ClassVar[bool] = False
     """Whether it compares the repeats of a configuration instead of the steps of one training."""
@@ -98,6 +100,7 @@ class Curves(PrunerOptions):
     """
 
     factory = "workbench.study.pruners:make_curves"
+    needs_later = ("workbench.study.curves",)
     handles_several_objectives = True
 
     chance: float = Field(

@@ -67,6 +67,8 @@ class SamplerOptions(BaseModel):
     """Whether each trial must report the same limits."""
     is_population: ClassVar[bool] = False
     """Whether trials continue from checkpoints of others: `workbench.experiment.populations`."""
+    needs_later: ClassVar[tuple[str, ...]] = ()
+    """Modules that later proposals need, imported while the first trial runs."""
     reads_priors: ClassVar[bool] = False
     """Whether it begins where a parameter's `prior` expects good values, if there is one objective."""
 
@@ -79,6 +81,7 @@ class Auto(SamplerOptions):
     """
 
     factory = "workbench.study.samplers:make_auto"
+    needs_later = ("workbench.study.proposals",)
     reads_priors = True
     max_process_results: ClassVar[int] = 200
     """With more results a Gaussian process would take longer to propose than many a trial takes to train."""

@@ -25,6 +25,7 @@ from workbench.experiment.changing import values_of
 from workbench.formatting import format_count
 from workbench.resources import ClusterInventory
 from workbench.store import Store
+from workbench.study.preparation import prepare_proposals
 from workbench.sweeps.artifact_outage import Pause
 from workbench.sweeps.budget import begun_ending, ending_now, has_room, honest_ending
 from workbench.sweeps.cluster import driver_started
@@ -97,6 +98,7 @@ class Driver:
         self._leaving: Any = None  # there once the last trial that begins again has left its workers
         self._ending: RunStateChanged | None = None
         self._fatal: Exception | None = None
+        self._has_prepared = False
         self._next_tick_s = 0.0
 
     def run(self) -> RunState:
@@ -287,6 +289,9 @@ class Driver:
             return None
         choosing_s = time.perf_counter() - began_s
         self._ledger.record(proposal.event().model_copy(update={"choosing_s": choosing_s}))
+        if not self._has_prepared:
+            self._has_prepared = True
+            prepare_proposals(self.experiment)
         return proposal.trial
 
     # Limits and the end.
