@@ -50,6 +50,9 @@ SETTINGS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
         "augment": st.sampled_from([None, {"mixup": 0.2}, {"noise": 0.1, "crop": 0.25}]),
         "adapter": st.sampled_from([None, {"method": "lora", "rank": 4, "targets": ["q"]}]),
         "warmup_epochs": st.sampled_from(["auto", 0, 2.5]),
+        "private": st.sampled_from(
+            [None, {"epsilon": 8.0}, {"epsilon": 1.0, "delta": 1e-6, "max_norm": 0.5}]
+        ),
         "gradient_hook": st.sampled_from([None, "my.hooks:centralize"]),
         "gradient_hook_options": _JSON,
         "clip_norm": st.sampled_from([None, 0.5]),
@@ -148,8 +151,10 @@ FEDERATED: dict[str, st.SearchStrategy[Any]] = {
     "secure": st.booleans(),
 }
 """Every setting of a federation with values that it may have; those of one server and one aggregation."""
+_NOT_PRIVATE = {"clip_norm", "gradient_hook", "gradient_hook_options", "augment", "lr_rule"}
 _NOT_FEDERATED = {
     "training": {
+        "private",
         "lr_rule", "average_decay", "average_start", "average_lr", "find_unused_parameters",
         "checkpoint_after", "measure_noise", "augment",
     },
@@ -286,6 +291,11 @@ def experiments(draw: st.DrawFn) -> Experiment:
             "plan": draw(_section("plan")),
             "search": search,
         }
+        if training.get("private") is not None:
+            fields["plan"] = {}
+            fields["training"] = {
+                key: value for key, value in fields["training"].items() if key not in _NOT_PRIVATE
+            }
         if draw(st.integers(0, 3)) == 0:
             fields |= draw(_federations())
             for section, unread in _NOT_FEDERATED.items():

@@ -22,6 +22,7 @@ from workbench.exchanges.capabilities import capabilities_of as exchange_capabil
 from workbench.exchanges.capabilities import with_options
 from workbench.experiment import Experiment, PlanSettings
 from workbench.experiment.module_inspection import method_parameters_of
+from workbench.experiment.private import is_private
 from workbench.plan import EXCHANGE_OPTIONS, VARIANT, Dimension, Hardware, PartialPlan, PlanValue
 from workbench.plan import NAMES as PLAN_DIMENSIONS
 from workbench.planning.learning_rate import default_lr
@@ -194,6 +195,12 @@ def check_advisable(experiment: Experiment) -> None:
             "the steps of clients are not measured, so no plan can be advised", field="federated",
             next_step="Choose plan.workers by hand: clients of a round are divided among the workers.",
         )  # fmt: skip
+    if is_private(experiment):
+        raise ExperimentError(
+            "the steps of a private training are not measured, so no plan can be advised",
+            field="training.private",
+            next_step="Choose training.global_batch by hand: larger batches need less noise in each sample.",
+        )
     if fitted_of(experiment, drawn_params(experiment)) is not None:
         raise ExperimentError(
             "the advisor cannot measure a model that is fitted to all samples at once: it makes no steps",

@@ -14,6 +14,7 @@ from pydantic import JsonValue
 from workbench.advisor.choices import drawn_params
 from workbench.errors import ExperimentError
 from workbench.experiment import Experiment
+from workbench.experiment.private import is_private
 from workbench.performance.memory import MARGIN, MemoryLaw, StepMemory, fit_law
 from workbench.plan import Hardware, PartialPlan, Plan
 from workbench.planning.settings import resolve
@@ -98,6 +99,10 @@ class Usual:
         if not experiment.trains_model:
             raise ExperimentError(
                 "the memory of a train function cannot be estimated before it runs", field="train"
+            )
+        if is_private(experiment):
+            raise ExperimentError(
+                "the memory of gradients of single samples is not estimated", field="training.private"
             )
         chosen = drawn_params(experiment) if params is None else dict(params)
         here = inventory()

@@ -70,6 +70,8 @@ def work_of(experiment: Experiment, params: Mapping[str, JsonValue]) -> dict[str
     training = {name: getattr(experiment.training, name) for name in _TRAINING}
     if experiment.training.parameter_groups:
         training["parameter_groups"] = experiment.training.model_dump(mode="json")["parameter_groups"]
+    if experiment.training.private is not None:
+        training["private"] = True
     return {
         "model": _written(experiment.trained),
         "data": _written(experiment.data),

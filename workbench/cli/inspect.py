@@ -48,6 +48,7 @@ from workbench.formatting import (
     format_params,
 )
 from workbench.history.lineage import describe_source
+from workbench.history.privacy import describe_privacy
 from workbench.runs.descriptions import (
     describe_cost,
     describe_place,
@@ -313,8 +314,7 @@ def _facts(run: Run, history: History) -> list[str]:
     if (energy := run.energy.describe()) is not None:
         limit_wh = history.in_force.budget.energy
         lines.append(energy if limit_wh is None else f"{energy}, of {format_energy(limit_wh)}")
-    if (cost := describe_cost(history)) is not None:
-        lines.append(cost)
+    lines += filter(None, (describe_cost(history), describe_privacy(history)))
     lines += replay_lines(run)
     return lines
 

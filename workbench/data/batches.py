@@ -56,6 +56,24 @@ def global_batches(
         yield order[first : first + global_batch]
 
 
+def drawn_batches(num_samples: int, *, sample_rate: float, num_batches: int) -> Iterator[Indices]:
+    """Draw batches that take each sample independently, as differential privacy requires.
+
+    They follow from no seed, because whoever knew which samples a step took could learn more from it.
+
+    Args:
+        num_samples: Number of samples in the split.
+        sample_rate: Probability with which a batch takes a sample.
+        num_batches: How many to draw.
+
+    Yields:
+        The indices of each batch, in random order; their number differs, and can be 0.
+    """
+    rng = np.random.default_rng()
+    for _ in range(num_batches):
+        yield rng.permutation(np.flatnonzero(rng.random(num_samples) < sample_rate))
+
+
 def worker_part(batch_indices: Indices, rank: int, num_workers: int) -> Indices:
     """Return the contiguous part of a batch that one worker computes.
 

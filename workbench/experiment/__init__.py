@@ -40,6 +40,7 @@ from workbench.experiment.naming import check_name
 from workbench.experiment.own_advice import OwnAdvice
 from workbench.experiment.plan_settings import PlanSettings
 from workbench.experiment.populations import check_population, num_parts
+from workbench.experiment.private import check_private
 from workbench.experiment.pruners import pruners_for_several_objectives
 from workbench.experiment.refusals import refusal_of_all
 from workbench.experiment.samplers import samplers_for_several_objectives
@@ -183,6 +184,7 @@ class Experiment(BaseModel):
         check_unit(self)
         check_momentum(self)
         check_gradient_hook(self)
+        check_private(self)
         check_searched_fields(self)
         is_endless = self.max_configurations() is None and not _enumerates_grid(self.sampler)
         self.confirm.check(repeats=self.repeats, num_objectives=len(self.objectives), is_endless=is_endless)

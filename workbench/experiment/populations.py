@@ -183,6 +183,7 @@ def _check_exclusions(experiment: Experiment) -> None:
         ("repeats", experiment.repeats > 1),
         ("confirm", experiment.confirm.best is not None),
         ("federated", experiment.federated is not None),
+        ("training.private", experiment.training.private is not None),
         ("command", experiment.command is not None),
         ("search.epochs", "epochs" in experiment.search.root),
     ]

@@ -21,7 +21,14 @@ from workbench.experiment.setting_types import Section
 if TYPE_CHECKING:
     from workbench.experiment import Experiment
 
-WITH_OPTIONS = ("adapter", "augment", "gradient_hook_options", "optimizer_options", "schedule_options")
+WITH_OPTIONS = (
+    "adapter",
+    "augment",
+    "gradient_hook_options",
+    "optimizer_options",
+    "private",
+    "schedule_options",
+)
 """The settings of the training whose options can be searched one by one."""
 _MANY = 1000
 

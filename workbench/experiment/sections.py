@@ -16,6 +16,7 @@ from workbench.experiment.augmentation import Augmentation
 from workbench.experiment.money_units import parse_price
 from workbench.experiment.parameter_groups import ParameterGroups
 from workbench.experiment.pretrained import Adapter, Weights
+from workbench.experiment.private import Private
 from workbench.experiment.schedules import Schedule
 from workbench.experiment.setting_types import (
     Auto,
@@ -105,6 +106,10 @@ class Training(Section):
     )
     gradient_hook_options: dict[str, JsonValue] = Field(
         default_factory=dict, description="Arguments of gradient_hook, by name."
+    )
+    private: Private | None = Field(
+        default=None,
+        description="Train with differential privacy: {epsilon: 8, delta: 1e-5, max_norm: 1}; needs opacus.",
     )
     average_decay: Annotated[float, Field(gt=0, lt=1)] | None = Field(
         default=None,

@@ -153,6 +153,11 @@ class ConvNetConfiguration(SequenceConfiguration):
         0.0, description="Probability that a feature is dropped before the output layer."
     )
     activation: Activation = Field("relu", description="Function after each convolution.")
+    normalisation: Literal["batch", "group"] = Field(
+        "batch",
+        description="Normalise over the samples of a batch, or over groups of channels of each sample alone, "
+        "as private training requires.",
+    )
 
     def build(
         self, *, input_shape: tuple[int, ...], num_outputs: int, vocabulary_size: int | None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from torch import Tensor, nn
@@ -9,9 +10,11 @@ from torch import Tensor, nn
 from workbench.models.configurations import ConvNetConfiguration
 from workbench.models.mlp import ACTIVATIONS
 
+_MAX_GROUPS = 8
+
 
 class ConvNet(nn.Module):
-    """Blocks of convolution, batch norm and activation; the mean over positions feeds a linear output."""
+    """Blocks of convolution, normalisation and activation; the mean over positions feeds a linear output."""
 
     def __init__(
         self, configuration: ConvNetConfiguration, *, input_shape: tuple[int, ...], num_outputs: int
@@ -25,7 +28,7 @@ class ConvNet(nn.Module):
             for _ in range(configuration.convolutions_per_block):
                 layers += [
                     nn.Conv2d(channels, block_channels, kernel_size=3, padding=1, bias=False),
-                    nn.BatchNorm2d(block_channels),
+                    _normalisation(configuration.normalisation, block_channels),
                     ACTIVATIONS[configuration.activation](),
                 ]
                 channels = block_channels
@@ -46,3 +49,9 @@ class ConvNet(nn.Module):
 
     def _predict(self, features: Tensor) -> Tensor:
         return self.output(self.dropout(features.mean(dim=(2, 3))))
+
+
+def _normalisation(kind: str, num_channels: int) -> nn.Module:
+    if kind == "batch":
+        return nn.BatchNorm2d(num_channels)
+    return nn.GroupNorm(math.gcd(_MAX_GROUPS, num_channels), num_channels)

@@ -12,6 +12,7 @@ from typing import Any
 
 from workbench.exchanges.capabilities import USUAL
 from workbench.experiment import Experiment
+from workbench.experiment.private import is_private
 from workbench.plan import PartialPlan
 from workbench.planning.batch_division import smaller_micro_batch
 from workbench.planning.settings import fitted_of
@@ -59,12 +60,13 @@ def changeable_ways(experiment: Experiment, params: Mapping[str, Any]) -> frozen
         params: The configuration of the trial.
     """
     makes_steps = experiment.trains_model and experiment.federated is None and not experiment.makes_own_steps
-    if not makes_steps or fitted_of(experiment, params) is not None:
+    if not makes_steps or is_private(experiment) or fitted_of(experiment, params) is not None:
         return frozenset()
     is_open = {name for name in WAYS if name not in experiment.plan.decided and name not in params}
     optimizer = str(params.get("optimizer", experiment.training.optimizer)).lower()
     needs_whole = ":" in optimizer or optimizer in _WHOLE_PARAMETERS
-    if needs_whole or experiment.training.gradient_hook is not None:
+    has_hook = params.get("gradient_hook", experiment.training.gradient_hook) is not None
+    if needs_whole or has_hook:
         is_open.discard("strategy")
     return frozenset(is_open)
 

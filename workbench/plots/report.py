@@ -29,6 +29,7 @@ from workbench.formatting import (
 from workbench.history import verdicts_of
 from workbench.history.certainty import certainty_of
 from workbench.history.compression import is_compression
+from workbench.history.privacy import spent_privacy
 from workbench.plots.figures import FIGURES, for_page, javascript
 from workbench.plots.figures_advice import ADVICE_FIGURES
 from workbench.plots.prepare import default_axis
@@ -359,6 +360,8 @@ def _notices(run: RunData, notes: Sequence[str]) -> list[str]:
     messages = list(notes)
     if run.history.message and run.history.state != "failed" and run.history.reason != "advice":
         messages.insert(0, f"{run.history.state.capitalize()}: {run.history.message}")
+    if (spent := spent_privacy(run.history)) is not None:
+        messages.append(f"{spent.describe().capitalize()}.")
     for trial in run.history.trials.values():
         messages += [f"Trial {trial.number} {resize.describe()}." for resize in trial.resizes]
     shown = [

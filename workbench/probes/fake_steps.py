@@ -41,10 +41,11 @@ from workbench.strategies.kept_blocks import PassCost
 from workbench.strategies.recompute import recompute_blocks
 from workbench.strategies.shards import local_part
 from workbench.strategies.strategy import MicroBatch, OptimizerFactory, StepSettings, Worker
-from workbench.training.assembly import build_trial_model, step_settings, strategy_of
+from workbench.training.assembly import build_trial_model, step_settings
 from workbench.training.loading import load_trial_data
 from workbench.training.optimizers import optimizer_factory
 from workbench.training.source import Source
+from workbench.training.strategy_choice import strategy_of
 
 _NEEDS_VALUES = (DataDependentOutputException, DynamicOutputShapeException, UnsupportedOperatorException)
 _CPU = torch.device("cpu")

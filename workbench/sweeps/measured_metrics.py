@@ -9,6 +9,7 @@ from workbench.data import task_of
 from workbench.errors import ExperimentError
 from workbench.experiment import Component, Experiment
 from workbench.experiment.federated import client_metrics
+from workbench.experiment.private import EPSILON_METRIC, is_private
 from workbench.experiment.schedules import followed_metric
 from workbench.models import LOSSES, METRICS, Task, default_metrics, fits_task
 from workbench.models.configurations import FittedConfiguration, configuration_type
@@ -75,6 +76,8 @@ def check_what_is_reported(experiment: Experiment) -> None:
             "a model that is fitted to all samples at once makes no steps on clients", field="federated",
             next_step="Remove it, or name a model that is trained by steps.",
         )  # fmt: skip
+    if is_private(experiment):
+        reported.append(EPSILON_METRIC)
     if is_fitted:
         reported.remove("train_loss")
     wanted = [(f"objectives.{index}.metric", item.metric) for index, item in enumerate(experiment.objectives)]

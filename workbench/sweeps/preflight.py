@@ -20,6 +20,7 @@ from workbench.data.options import existing_path
 from workbench.errors import ExperimentError, ResourcesError, WorkbenchError
 from workbench.experiment import Component, Experiment, PlanSettings, Training
 from workbench.experiment.module_inspection import bound_names, find_source, parameters_of
+from workbench.experiment.private import is_private
 from workbench.experiment.schedules import is_own_schedule
 from workbench.experiment.searched_fields import is_setting
 from workbench.loggers.logger import check_logger
@@ -295,6 +296,8 @@ def _check_advisable(experiment: Experiment) -> None:
     problem = None
     if not experiment.trains_model:
         problem = f"a {'train function' if experiment.command is None else 'command'} uses no measured plan"
+    elif is_private(experiment):
+        problem = "the steps of a private training are not measured"
     elif experiment.resources.elastic:
         problem = "elastic trials choose their workers themselves"
     elif experiment.resources.autoscaling:

@@ -25,6 +25,7 @@ from workbench.advisor.verdict import Findings, conclude
 from workbench.errors import WorkbenchError
 from workbench.events import AdviceGiven, Noted, PlanMeasured
 from workbench.experiment import Experiment
+from workbench.experiment.private import is_private
 from workbench.formatting import format_count
 from workbench.plan import NAMES as PLAN_DIMENSIONS
 from workbench.plan import PartialPlan, Plan
@@ -212,7 +213,9 @@ def is_wanted(experiment: Experiment) -> bool:
     resources = experiment.resources
     if wish == "never" or not experiment.trains_model or resources.elastic or resources.autoscaling:
         return False
-    if experiment.federated is not None or fitted_of(experiment, drawn_params(experiment)) is not None:
+    if is_private(experiment) or experiment.federated is not None:
+        return False
+    if fitted_of(experiment, drawn_params(experiment)) is not None:
         return False
     is_open = any(_is_open(experiment, {}, name) for name in PLAN_DIMENSIONS)
     return is_open and (wish == "always" or (time_s is not None and time_s >= LONG_RUN_S))

@@ -38,7 +38,6 @@ from workbench.plan.dimension import size_bytes
 from workbench.planning.plan_resolution import field_of
 from workbench.planning.settings import TrialSettings, reference_lr, resolve
 from workbench.resources.compiler import check_compiler
-from workbench.strategies import STRATEGIES
 from workbench.strategies.recompute import has_blocks
 from workbench.strategies.strategy import StepSettings, Strategy, Worker
 from workbench.strategies.weight_mean import EqualMean, MovingMean, WeightMean
@@ -48,8 +47,10 @@ from workbench.training.loading import load_trial_data
 from workbench.training.objectives import check_objectives
 from workbench.training.optimizers import optimizer_factory
 from workbench.training.parameter_groups import freeze, grouped
+from workbench.training.privacy import PrivacyBudget, privacy_budget
 from workbench.training.schedules import ConstantAtTheEnd, Length, Schedule, schedule_of
 from workbench.training.source import Source, sources_of
+from workbench.training.strategy_choice import strategy_of
 from workbench.training.task import TrialTask
 
 _NUM_SET_UP_SAMPLES = 2
@@ -74,6 +75,8 @@ class Parts:
     has_blocks: bool
     """Whether the model has blocks that could be computed again in the backward pass."""
     loaders: Loaders | None = None
+    privacy: PrivacyBudget | None = None
+    """What the training may reveal about a sample; None where it is not private."""
 
     def close(self) -> None:
         """Give back everything, so that the worker can serve another trial."""
@@ -104,7 +107,8 @@ def assemble(task: TrialTask, worker: Worker, profiler: StepProfiler | None = No
     profiler = profiler or StepProfiler(device.type)
     exchange = exchange_of(settings.plan, worker.num_replicas)
     steps = step_settings(experiment, settings, datasets, mark=profiler.mark, exchange=exchange)
-    strategy = strategy_of(experiment, settings.plan.strategy)(steps)
+    privacy = privacy_budget(settings.training, len(datasets.train), settings.plan.global_batch)
+    strategy = strategy_of(experiment, settings.plan.strategy, privacy)(steps)
     # Wrong objectives are refused before a model is built; of own steps only the model knows the metrics.
     known = None if experiment.makes_own_steps else metrics_of(experiment, datasets)
     model = build_trial_model(experiment, task.params, settings, datasets)
@@ -130,6 +134,7 @@ def assemble(task: TrialTask, worker: Worker, profiler: StepProfiler | None = No
         mixes_samples=any(isinstance(each, nn.modules.batchnorm._BatchNorm) for each in model.modules()),
         has_blocks=has_blocks(model),
         loaders=loaders,
+        privacy=privacy,
     )
 
 
@@ -307,19 +312,6 @@ def _build_own_steps(experiment: Experiment, owner: Any, settings: TrialSettings
             next_step="Give configure a parameter lr, or remove it.",
         )  # fmt: skip
     return model
-
-
-def strategy_of(experiment: Experiment, name: str) -> type[Strategy]:
-    """Return the class of a strategy by its name, or what makes own steps or those of clients."""
-    if experiment.federated is not None:
-        from workbench.strategies.client_steps import ClientSteps
-
-        return ClientSteps
-    if not experiment.makes_own_steps:
-        return STRATEGIES.load(name, field="plan.strategy")
-    from workbench.strategies.phases import Phased
-
-    return Phased
 
 
 def call_of(experiment: Experiment) -> Callable[[nn.Module, Any], Any]:

@@ -15,10 +15,11 @@ from typing import Any
 import torch
 
 from workbench.artifacts import Artifacts
-from workbench.data.batches import num_batches
+from workbench.data.batches import drawn_batches, num_batches
 from workbench.errors import ExperimentError
 from workbench.events import CheckpointSaved, Event, TrialPlanned, TrialReported
 from workbench.exchanges.capabilities import capabilities_of as exchange_capabilities
+from workbench.experiment.private import EPSILON_METRIC
 from workbench.experiment.trial_value import TrialValue
 from workbench.strategies.compiling import num_compiled
 from workbench.strategies.strategy import NoiseMeasuring, RateSetting
@@ -86,6 +87,7 @@ class _Loop:
             parts.worker,
             settings.plan,
             enabled=settings.training.measure_noise
+            and parts.privacy is None
             and isinstance(parts.strategy, NoiseMeasuring)
             and exchange_capabilities(settings.plan.exchange).is_exact,
             mixes_samples=parts.mixes_samples,
@@ -165,6 +167,12 @@ class _Loop:
             seed=self._task.seed,
             start=self._steps_of_epoch,
         )
+        if parts.privacy is not None:
+            batches = drawn_batches(
+                len(parts.train),
+                sample_rate=parts.privacy.sample_rate,
+                num_batches=self._steps_per_epoch - self._steps_of_epoch,
+            )
         for step, indices in enumerate(batches, start=self._step):
             measured_micro_batch = self._noise.micro_batch(step, len(indices))
             yield WorkerBatch(
@@ -248,6 +256,8 @@ class _Loop:
                 parts.strategy, parts.validation, parts.metrics, batch=plan.micro_batch, worker=worker
             )
         values |= {f"val_{name}": value for name, value in measured.items()}
+        if parts.privacy is not None:
+            values[EPSILON_METRIC] = parts.privacy.spent_epsilon(self._step)
         self._values = values
         self._parts.schedule.after_evaluation(values)
         is_best = self._value.report(values, step=self._step)

@@ -1,0 +1,96 @@
+"""Training with differential privacy: what an experiment may ask for, and what it cannot be combined with.
+
+Clipping, noise and the accounting of what was spent are left to training.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Field, PositiveFloat
+
+from workbench.errors import ExperimentError
+from workbench.experiment.setting_types import Section
+
+if TYPE_CHECKING:
+    from workbench.experiment import Experiment
+
+EPSILON_METRIC = "epsilon"
+"""The metric under which a private training reports what it has spent."""
+PREFIX = "private."
+# What one sample must not reach beside its own clipped gradient, or what clips and measures otherwise.
+_EXCLUDED_TRAINING = {
+    "clip_norm": "the gradient of each sample is clipped by private.max_norm instead",
+    "gradient_hook": "it would see the gradients before their noise",
+}
+_EXCLUDED_PLAN: dict[str, tuple[tuple[Any, ...], str]] = {
+    "workers": ((1,), "a private training has one worker"),
+    "precision": (("fp32",), "the gradients of single samples are computed in fp32"),
+    "compile": (("none",), "the gradients of single samples are not compiled"),
+    "recompute": (("none",), "the gradients of single samples keep their activations"),
+    "strategy": (("single", "ddp"), "a private training has one worker"),
+}
+
+
+class Private(Section):
+    """How much a training may reveal about any one sample, and how gradients are bounded for that."""
+
+    epsilon: PositiveFloat = Field(
+        default=8.0, description="What the whole training may spend; 1 is strong protection, 8 is usual."
+    )
+    delta: Annotated[float, Field(gt=0, lt=1)] = Field(
+        default=1e-5, description="Probability that epsilon does not hold; below 1 / number of samples."
+    )
+    max_norm: PositiveFloat = Field(
+        default=1.0, description="Norm to which the gradient of each sample is clipped."
+    )
+
+
+def is_private(experiment: Experiment) -> bool:
+    """Return whether trials of an experiment train with differential privacy."""
+    return experiment.training.private is not None
+
+
+def check_private(experiment: Experiment) -> None:
+    """Refuse what would break the promise, or would be ignored.
+
+    Raises:
+        ExperimentError: If there is such a setting.
+    """
+    searched = experiment.search.root
+    if not is_private(experiment):
+        name = next((name for name in searched if name.startswith(PREFIX)), None)
+        if name is not None:
+            raise ExperimentError(
+                "the training is not private", field=f"search.{name}",
+                next_step="Add training.private: {epsilon: 8}, or remove the parameter.",
+            )  # fmt: skip
+        return
+    if experiment.model is None or experiment.federated is not None:
+        raise ExperimentError(
+            "only a model that the workbench trains by itself can be trained with differential privacy",
+            field="training.private", next_step="Remove it, or name a model and data, without federated.",
+        )  # fmt: skip
+    if "private" in searched:
+        raise ExperimentError(
+            "private training is on for all trials or for none", field="search.private",
+            next_step="Search private.epsilon or private.max_norm instead.",
+        )  # fmt: skip
+    for name, reason in _EXCLUDED_TRAINING.items():
+        if name in searched or getattr(experiment.training, name) is not None:
+            raise _cannot(reason, "training", name, name in searched)
+    if experiment.training.lr_rule == "adascale":
+        raise _cannot("adascale follows gradients without noise", "training", "lr_rule", False)
+    augment = experiment.training.augment
+    if "augment.mixup" in searched or (augment is not None and augment.mixup):
+        raise _cannot("mixup lets a sample reach the gradients of others", "augment", "mixup", False)
+    for name, (allowed, reason) in _EXCLUDED_PLAN.items():
+        domain = searched.get(name)
+        values = [experiment.plan.decided.get(name)] if domain is None else domain.values() or []
+        if any(value not in (None, *allowed) for value in values):
+            raise _cannot(reason, "plan", name, domain is not None)
+
+
+def _cannot(reason: str, section: str, name: str, is_searched: bool) -> ExperimentError:
+    place = "search" if is_searched else "training.augment" if section == "augment" else section
+    return ExperimentError(reason, field=f"{place}.{name}", next_step="Remove it, or training.private.")
