@@ -18,8 +18,8 @@ from workbench.events import TrialReported
 from workbench.experiment import Experiment, Training
 from workbench.plan import Hardware
 from workbench.planning.settings import resolve
-from workbench.strategies.private import Hiding, PrivateSteps
-from workbench.strategies.strategy import MicroBatch, StepSettings, Worker
+from workbench.strategies.private import PrivateSteps
+from workbench.strategies.strategy import Hiding, MicroBatch, StepSettings, Worker
 from workbench.sweeps.measured_metrics import check_what_is_reported
 from workbench.training import TrialTask, run_trial
 from workbench.training.privacy import privacy_budget
@@ -35,7 +35,7 @@ def model_of(kind: str) -> nn.Module:
 
 
 def steps_of(model: nn.Module, hiding: Hiding) -> PrivateSteps:
-    strategy = PrivateSteps(StepSettings(loss=nn.functional.cross_entropy), hiding)
+    strategy = PrivateSteps(StepSettings(loss=nn.functional.cross_entropy, hiding=hiding))
     strategy.setup(model, lambda parameters: torch.optim.SGD(parameters, lr=1.0), Worker(0, 1))
     return strategy
 

@@ -6,6 +6,7 @@ parallelism; its running statistics are averaged before they are used or stored.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable
 from typing import Any
 
@@ -22,6 +23,11 @@ from workbench.strategies.group import Group, Part
 from workbench.strategies.single import Single
 from workbench.strategies.unused_parameters import leaves_unused
 
+_DDP_ARGUMENTS = inspect.signature(DistributedDataParallel.__init__).parameters
+_LEAVES_BUFFERS: dict[str, Any] = {
+    "forward_sync_buffers" if "forward_sync_buffers" in _DDP_ARGUMENTS else "broadcast_buffers": False
+}
+"""Torch renamed the argument in 2.13."""
 _UNFINISHED = "Expected to have finished reduction"
 """What torch writes where a step began before all gradients of the last one were exchanged."""
 
@@ -110,9 +116,9 @@ class DataParallel(Single):
         placed = DistributedDataParallel(
             compiled(model) if self._settings.compiles else model,
             process_group=self._worker.group.torch_group(),
-            forward_sync_buffers=False,
             gradient_as_bucket_view=True,
             find_unused_parameters=find_unused,
+            **_LEAVES_BUFFERS,
         )
         exchange = self._settings.exchange
         if isinstance(exchange, GradientExchange):

@@ -8,7 +8,6 @@ Source: Abadi et al., Deep Learning with Differential Privacy, 2016, algorithm 1
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
@@ -24,29 +23,15 @@ from workbench.strategies.strategy import MeasuredStep, OptimizerFactory, StepBa
 _LEAST_NORM = 1e-12
 
 
-@dataclass(frozen=True)
-class Hiding:
-    """How each sample is hidden.
-
-    Attributes:
-        max_norm: Norm to which the gradient of each sample is clipped.
-        noise_multiplier: Standard deviation of the noise of each value, in units of `max_norm`.
-        expected_batch: Samples that a step has in the mean.
-    """
-
-    max_norm: float
-    noise_multiplier: float
-    expected_batch: int
-
-
 class PrivateSteps(Single):
     """Forward, backward and update on one worker, with differential privacy for each sample."""
 
     capabilities: ClassVar[Capabilities] = BUILT_IN["single"]
 
-    def __init__(self, settings: StepSettings, hiding: Hiding) -> None:
+    def __init__(self, settings: StepSettings) -> None:
         super().__init__(settings)
-        self._hiding = hiding
+        assert settings.hiding is not None
+        self._hiding = settings.hiding
         self._generator: torch.Generator | None = None
 
     def setup(self, model: nn.Module, optimizer: OptimizerFactory, worker: Worker) -> None:

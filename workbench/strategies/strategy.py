@@ -53,6 +53,21 @@ class Worker:
 
 
 @dataclass(frozen=True)
+class Hiding:
+    """How each sample is hidden.
+
+    Attributes:
+        max_norm: Norm to which the gradient of each sample is clipped.
+        noise_multiplier: Standard deviation of the noise of each value, in units of `max_norm`.
+        expected_batch: Samples that a step has in the mean.
+    """
+
+    max_norm: float
+    noise_multiplier: float
+    expected_batch: int
+
+
+@dataclass(frozen=True)
 class StepSettings:
     """What every strategy must know about a step.
 
@@ -77,6 +92,7 @@ class StepSettings:
         pipeline_schedule: In which order a stage of a pipeline computes: 1f1b or gpipe.
         example: Inputs of some samples, of which only the shapes are used; None where there are none.
         exchange: How replicas agree; None for averaging each gradient.
+        hiding: How each sample is hidden; None where the training is not private.
         shard: Workers among which a copy of the parameters is divided; 0 for all of them.
     """
 
@@ -96,6 +112,7 @@ class StepSettings:
     pipeline_schedule: str = "1f1b"
     example: Any = None
     exchange: Exchange | None = None
+    hiding: Hiding | None = None
     shard: int = 0
 
 

@@ -106,9 +106,12 @@ def assemble(task: TrialTask, worker: Worker, profiler: StepProfiler | None = No
         check_compiler(field_of("plan", "compile", task.params))
     profiler = profiler or StepProfiler(device.type)
     exchange = exchange_of(settings.plan, worker.num_replicas)
-    steps = step_settings(experiment, settings, datasets, mark=profiler.mark, exchange=exchange)
     privacy = privacy_budget(settings.training, len(datasets.train), settings.plan.global_batch)
-    strategy = strategy_of(experiment, settings.plan.strategy, privacy)(steps)
+    steps = step_settings(
+        experiment, settings, datasets, mark=profiler.mark, exchange=exchange,
+        hiding=None if privacy is None else privacy.hiding,
+    )  # fmt: skip
+    strategy = strategy_of(experiment, settings.plan.strategy)(steps)
     # Wrong objectives are refused before a model is built; of own steps only the model knows the metrics.
     known = None if experiment.makes_own_steps else metrics_of(experiment, datasets)
     model = build_trial_model(experiment, task.params, settings, datasets)

@@ -15,8 +15,7 @@ from typing import Any
 from workbench.data.batches import num_batches
 from workbench.errors import ExperimentError
 from workbench.experiment import Training
-from workbench.experiment.private import Private
-from workbench.strategies.private import Hiding
+from workbench.strategies.strategy import Hiding
 
 INSTALL = "Install it with: pip install 'workbench[private]'"
 
@@ -67,23 +66,23 @@ def privacy_budget(training: Training, num_samples: int, global_batch: int) -> P
         return None
     rate = min(1.0, global_batch / num_samples)
     num_steps = num_batches(num_samples, global_batch) * training.epochs
-    multiplier = _noise_multiplier(private, rate, num_steps)
+    multiplier = _noise_multiplier(private.epsilon, private.delta, rate, num_steps)
     return PrivacyBudget(Hiding(private.max_norm, multiplier, global_batch), rate, private.delta)
 
 
 @functools.lru_cache(maxsize=32)
-def _noise_multiplier(private: Private, rate: float, num_steps: int) -> float:
+def _noise_multiplier(epsilon: float, delta: float, rate: float, num_steps: int) -> float:
     utils = _accountants().utils
     try:
         return float(
             utils.get_noise_multiplier(
-                target_epsilon=private.epsilon, target_delta=private.delta, sample_rate=rate,
+                target_epsilon=epsilon, target_delta=delta, sample_rate=rate,
                 steps=num_steps, accountant="rdp",
             )
         )  # fmt: skip
     except ValueError as error:
         raise ExperimentError(
-            f"no amount of noise keeps epsilon at {private.epsilon} over {num_steps} steps",
+            f"no amount of noise keeps epsilon at {epsilon} over {num_steps} steps",
             field="training.private.epsilon",
             next_step="Allow more, train for fewer epochs, or use a smaller batch.",
         ) from error

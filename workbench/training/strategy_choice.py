@@ -2,32 +2,26 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
-
 from workbench.experiment import Experiment
+from workbench.experiment.private import is_private
 from workbench.strategies import STRATEGIES
-from workbench.strategies.strategy import StepSettings, Strategy
-from workbench.training.privacy import PrivacyBudget
+from workbench.strategies.strategy import Strategy
 
 
-def strategy_of(
-    experiment: Experiment, name: str, privacy: PrivacyBudget | None = None
-) -> Callable[[StepSettings], Strategy]:
-    """Return what makes a strategy from the settings of a step.
+def strategy_of(experiment: Experiment, name: str) -> type[Strategy]:
+    """Return the class of a strategy.
 
     Args:
         experiment: What is trained.
         name: The strategy of the plan.
-        privacy: How samples are hidden; None where the training is not private.
 
     Raises:
         UnknownNameError: If no package registers the name.
     """
-    if privacy is not None:
+    if is_private(experiment):
         from workbench.strategies.private import PrivateSteps
 
-        return functools.partial(PrivateSteps, hiding=privacy.hiding)
+        return PrivateSteps
     if experiment.federated is not None:
         from workbench.strategies.client_steps import ClientSteps
 
