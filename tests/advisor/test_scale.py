@@ -76,6 +76,26 @@ def test_what_was_measured_beyond_a_gap_is_shown() -> None:
     assert found.pays_up_to >= 8
 
 
+def test_trials_show_it_where_no_probe_does() -> None:
+    trials = [each.model_copy(update={"by_trial": number}) for number, each in enumerate(CHEAP)]
+    found = scale_of(trials, 0.8)
+    assert found.by_trials
+    assert [point.speedup for point in found.curve] == [point.speedup for point in scale_of(CHEAP, 0.8).curve]
+    disturbed = [each.model_copy(update={"step_time_s": 9.0}) for each in trials]
+    assert scale_of([*CHEAP, *disturbed], 0.8) == scale_of(CHEAP, 0.8)
+
+
+def test_what_is_extrapolated_on_request_is_marked() -> None:
+    curve = scale_of(CHEAP, 0.8, up_to=32).curve
+    assert [point.workers for point in curve] == list(range(1, 33))
+    assert {point.workers for point in curve if not point.extrapolated} >= {1, 2, 4, 8}
+    assert curve[-1].extrapolated
+    assert curve[-1].efficiency < curve[7].efficiency
+    assert [round(point.exchange_share or 0, 3) for point in curve if point.is_measured] == [
+        0, round(0.005 / 0.105, 3), round(0.01 / 0.11, 3), round(0.02 / 0.12, 3),
+    ]  # fmt: skip
+
+
 def test_one_worker_alone_does_not_show_how_a_plan_scales() -> None:
     for measured in ([], [timed(1, 0.0)], [timed(1, 0.0), timed(2, 0.1, micro_batch=32)]):
         with pytest.raises(ExperimentError, match="one worker and on several"):

@@ -276,7 +276,7 @@ class TestWhoMay:
                 "actions", body={"kind": "stop", "run": run_id},
                 headers={"Origin": "https://elsewhere.example", "Authorization": ""},
             )  # fmt: skip
-        assert caught.value.code == 404
+        assert caught.value.code in (403, 404)  # by the version of Jupyter Server
         assert store.commands(run_id) == []
 
     async def test_a_body_of_a_hundred_megabytes_is_refused(self, post, run_id, store: Store):

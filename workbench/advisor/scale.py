@@ -32,6 +32,8 @@ class ScalePoint:
         speedup: How many times as fast as one worker.
         efficiency: The part of the workers that is not lost, with the ends of its interval.
         is_measured: Whether exactly this was timed.
+        extrapolated: Whether it lies beyond what the measurements reach.
+        exchange_share: The part of a step in which workers wait for gradients; None where not measured.
         servers: Parameter servers that hide their traffic, with the part of their network that is used; None
             where the exchange is not known.
     """
@@ -43,6 +45,8 @@ class ScalePoint:
     efficiency_low: float
     efficiency_high: float
     is_measured: bool
+    extrapolated: bool = False
+    exchange_share: float | None = None
     servers: int | None = None
     servers_used: float | None = None
 
@@ -63,6 +67,7 @@ class Scale:
         pays_up_to: The most workers of which every number of the curve up to it reaches the efficiency.
         bends_at: The workers to which one more adds less than half a worker; None if not reached.
         curve: From one worker on.
+        by_trials: Whether trials showed it, which may have shared the hardware with others, not probes.
     """
 
     micro_batch: int
@@ -75,39 +80,42 @@ class Scale:
     pays_up_to: int
     bends_at: int | None
     curve: tuple[ScalePoint, ...]
+    by_trials: bool = False
 
 
-def scale_of(measured: Sequence[PlanMeasured], efficiency: float) -> Scale:
+def scale_of(measured: Sequence[PlanMeasured], efficiency: float, up_to: int | None = None) -> Scale:
     """Work out how a plan scales from measured plans.
 
     Args:
-        measured: What was timed by probes counts.
+        measured: What was timed by probes counts; trials do where probes do not suffice.
         efficiency: What workers must reach to pay, between 0 and 1.
+        up_to: Extrapolate to this number of workers; None to end where the measurements do.
 
     Raises:
         ExperimentError: If no plan was timed on one worker and, with the same micro batch, on several.
     """
-    probes = [
-        each for each in measured if each.by_trial is None and each.step_time_s is not None and each.fits
-    ]
-    variant, micro_batch, timed = _widest(probes)
-    probes = [each for each in probes if each.setting == timed[1].setting]
-    known = Knowledge(probes, _largest_nodes(probes), limit_bytes=None)
-    counts = list(range(1, _MAX_FACTOR * max(timed) + 1))
+    steps = [each for each in measured if each.step_time_s is not None and each.fits]
+    probes = [each for each in steps if each.by_trial is None]
+    used = probes if _variants(probes) else steps
+    variant, micro_batch, timed = _widest(used)
+    used = [each for each in used if each.setting == timed[1].setting]
+    known = Knowledge(used, _largest_nodes(used), limit_bytes=None)
+    counts = list(range(1, max(_MAX_FACTOR * max(timed), up_to or 1) + 1))
     found = known.step_times([plan_with(variant, workers, micro_batch) for workers in counts])
     alone_s = found[0].value
     exchange = _exchange(timed)
     computing_s = sum(timed[1].parts_s.get(part, 0.0) for part in ("forward", "backward"))
     curve: list[ScalePoint] = []
     for workers, step in zip(counts, found, strict=True):
-        if step.extrapolated and workers not in timed:
+        is_beyond = step.extrapolated and workers not in timed
+        if is_beyond and workers > (up_to or 0):
             continue
-        servers, used = _servers(workers, exchange, computing_s)
+        servers, servers_used = _servers(workers, exchange, computing_s)
         curve.append(
             ScalePoint(
                 workers, step.value, workers * alone_s / step.value, alone_s / step.value,
                 *((alone_s / step.high, alone_s / step.low) if workers > 1 else (1.0, 1.0)),
-                workers in timed, servers, used,
+                workers in timed, is_beyond, _exchange_share(timed.get(workers)), servers, servers_used,
             )
         )  # fmt: skip
     largest = next(point for point in curve if point.workers == max(timed))
@@ -116,26 +124,42 @@ def scale_of(measured: Sequence[PlanMeasured], efficiency: float) -> Scale:
         micro_batch, dict(timed[1].parts_s), *(exchange or (None, None)), largest.workers,
         _overhead(largest.workers, min(1.0, largest.efficiency)), _overhead(largest.workers, efficiency),
         max(point.workers for point in paying),
-        _bend(curve), tuple(curve),
+        _bend(curve), tuple(curve), used[0].by_trial is not None,
     )  # fmt: skip
 
 
-def _widest(probes: Sequence[PlanMeasured]) -> tuple[Variant, int, dict[int, PlanMeasured]]:
+Timed = dict[int, PlanMeasured]
+"""What was measured of one plan, by the number of workers."""
+
+
+def _widest(steps: Sequence[PlanMeasured]) -> tuple[Variant, int, Timed]:
     """Return the plan that was timed on the most numbers of workers, one included, and these measurements."""
-    found: dict[tuple[str, Variant, int], dict[int, PlanMeasured]] = {}
-    for each in probes:
-        plan = read_plan(each.plan)
-        if plan is not None and plan.accumulation == 1:
-            found.setdefault((each.setting, variant_of(plan), plan.micro_batch), {})[plan.workers] = each
-    usable = {key: timed for key, timed in found.items() if 1 in timed and len(timed) > 1}
+    usable = _variants(steps)
     if not usable:
         raise ExperimentError(
             "no plan of the run was timed on one worker and on several with the same micro batch",
             field="plan.workers",
-            next_step="Run `workbench advise FILE` with plan.workers: auto where there are several workers.",
+            next_step="Run `workbench advise FILE` with plan.workers: auto where there are several workers, "
+            "or a sweep over plan.workers with a fixed plan.micro_batch.",
         )
     (_, variant, micro_batch), timed = max(usable.items(), key=lambda item: (len(item[1]), item[0][2]))
     return variant, micro_batch, timed
+
+
+def _variants(steps: Sequence[PlanMeasured]) -> dict[tuple[str, Variant, int], Timed]:
+    """Return what was timed on one worker and on several, by setting, variant and micro batch."""
+    found: dict[tuple[str, Variant, int], Timed] = {}
+    for each in steps:
+        plan = read_plan(each.plan)
+        if plan is not None and plan.accumulation == 1:
+            found.setdefault((each.setting, variant_of(plan), plan.micro_batch), {})[plan.workers] = each
+    return {key: timed for key, timed in found.items() if 1 in timed and len(timed) > 1}
+
+
+def _exchange_share(measured: PlanMeasured | None) -> float | None:
+    if measured is None or measured.step_time_s is None or "communication" not in measured.parts_s:
+        return None
+    return measured.parts_s["communication"] / measured.step_time_s
 
 
 def _largest_nodes(probes: Sequence[PlanMeasured]) -> list[int]:

@@ -22,35 +22,43 @@ if TYPE_CHECKING:
 @click.option(
     "--servers", is_flag=True, help="Show how many parameter servers it takes to hide their traffic."
 )
+@click.option(
+    "--up-to", type=click.IntRange(2, 1024), help="Extrapolate to this many workers; shows powers of two."
+)
 @store_option
 @json_option
-@example("workbench what-if scale last --efficiency 0.9 --servers")
-def what_if_scale(run_id: str, efficiency: float, servers: bool, as_json: bool) -> None:
-    """Predict how many workers are worth adding, from the steps that `workbench advise` measured.
+@example("workbench what-if scale last --efficiency 0.9 --servers", "workbench what-if scale last --up-to 32")
+def what_if_scale(run_id: str, efficiency: float, servers: bool, up_to: int | None, as_json: bool) -> None:
+    """Predict how many workers are worth adding, from the steps of `workbench advise` or of trials.
 
     Every worker takes the same micro batch. Workers pay while the efficiency is reached; the curve bends
     where one more brings less than half a worker. With fewer parameter servers than shown their network is
-    the bottleneck, more would idle. Numbers of workers that the measurements do not reach are left out.
+    the bottleneck, more would idle. Numbers of workers that the measurements do not reach are left out
+    unless --up-to names them. A sweep over plan.workers with a fixed plan.micro_batch measures them, too.
     """
     from workbench.advisor.scale import scale_of
     from workbench.runs.what_if import measurements_of
 
-    found = scale_of(measurements_of(attach(run_id)), efficiency)
+    found = scale_of(measurements_of(attach(run_id)), efficiency, up_to)
     if as_json:
         print_json(dataclasses.asdict(found))
         return
     from workbench.cli.output import make_table
 
-    table = make_table("workers", "step", "speed", "efficiency", *(["servers"] if servers else []), "")
+    heads = ["workers", "step", "speed", "efficiency", "waits for gradients", *(["servers"] * servers), ""]
+    table = make_table(*heads)
     for point in found.curve:
+        if up_to is not None and not point.is_measured and point.workers & (point.workers - 1):
+            continue
         of_servers = "?" if point.servers is None else f"{point.servers} ({point.servers_used:.0%} used)"
         table.add_row(
             str(point.workers),
             format_duration(point.step_time_s),
             f"{format_number(round(point.speedup, 2))}x",
             _efficiency(point),
+            "" if point.exchange_share is None else f"{point.exchange_share:.0%}",
             *([of_servers] if servers else []),
-            "measured" if point.is_measured else "predicted",
+            "measured" if point.is_measured else "extrapolated" if point.extrapolated else "predicted",
         )
     make_console().print(table)
     last = found.curve[-1].workers
@@ -63,6 +71,10 @@ def what_if_scale(run_id: str, efficiency: float, servers: bool, as_json: bool) 
         click.echo(
             f"On {found.measured_up_to} workers {found.overhead:.1%} of computing is not parallel; "
             f"an efficiency of {efficiency:.0%} would allow {found.overhead_allowed:.1%}."
+        )
+    if found.by_trials:
+        print_note(
+            "these are steps of trials, which others may have slowed; `workbench advise` measures alone"
         )
     if servers and found.exchange_s is None:
         print_note(

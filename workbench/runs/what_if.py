@@ -33,5 +33,5 @@ def measurements_of(run: RunView) -> list[PlanMeasured]:
 
     stored = [item.event for item in run.store.events(run.run_id, types=["plan_measured"])]
     own = [event for event in stored if isinstance(event, PlanMeasured)]
-    settings = {event.setting for event in own if event.by_trial is None}
+    settings = {event.setting for event in own if event.by_trial is None} or {each.setting for each in own}
     return [each for setting in settings for each in read_measurements(run.store, setting)]
