@@ -51,6 +51,7 @@ def test_servers_hide_the_exchange_that_was_measured() -> None:
     for point in found.curve:
         # A ring of eight moves 7/4 of the parameters over each link in 0.02 s.
         assert point.servers == num_parameter_servers(0.02 * 4 / 7, point.workers, 1.0, 0.1)
+        assert point.servers is not None
         assert point.servers_used is not None
         assert point.servers_used <= 1.0
         assert point.servers == 1 or point.servers_used > (point.servers - 1) / point.servers
