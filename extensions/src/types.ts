@@ -504,6 +504,8 @@ export interface RunItem {
   /** The first objective of the best trial, formatted, or the size of the front. */
   best: string | null;
   num_trials: number;
+  /** Of an AutoML run, whose trials are folds of its candidates. */
+  num_candidates?: number | null;
   tags?: string[];
   pinned?: boolean;
   archived?: boolean;

@@ -43,6 +43,23 @@ test("the list shows pins, tags and how the best improved, and leaves room for w
   assert.deepEqual(heights, [`${40 * 68}px`, `${(1000 - 42) * 68}px`]);
 });
 
+test("the list counts candidates where trials are their folds, and has a word where there is no result", () => {
+  const rows: [Partial<RunItem>, string, string][] = [
+    [{ num_trials: 229, num_candidates: 46 }, "46 candidates", "loss 0.1"],
+    [{ best: null, state: "failed" }, "3 trials", "no result"],
+    [{ best: null, state: "running" }, "3 trials", "no result yet"],
+    [{ best: null, kind: "advice" }, "advice", "ready to apply"],
+    [{ best: null, kind: "advice", state: "failed" }, "advice", "no result"],
+  ];
+  const items = rows.map(([change], number) => item(number, change));
+  const { controller } = buildController({ runs: { items, offset: 0, total: items.length } });
+  render(<Runs controller={controller} />);
+  rows.forEach(([, count, result], number) => {
+    const text = screen.getByRole("button", { name: new RegExp(`run ${number}`) }).textContent!;
+    assert.ok(text.includes(count) && text.endsWith(result), text);
+  });
+});
+
 test("runs are filtered by tag and by the archive, and the window begins anew", () => {
   const runs = { items: [item(1)], total: 300, tags: ["good"], num_archived: 2 };
   const { controller, state } = buildController({ runs });

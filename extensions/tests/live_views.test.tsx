@@ -277,6 +277,15 @@ test("the chart names its best trial, counts its curves and changes its axis", (
   assert.deepEqual([state.view.chart.axis, state.view.chart.metric], ["time", "loss"]);
 });
 
+test("with several objectives the legend names the best trial of the metric, as none is the best of all", () => {
+  const update = madeChart({ metric: "loss", shown: [1], states: ["complete"], best_trial: 1, num_trials: 1 });
+  const chart = { update, curves: new Map(), band: null, best: null };
+  const run = buildRun({ best: null, front: { num_trials: 2, extremes: [] } });
+  const { controller } = buildController({ chart, run });
+  const { container } = render(<Chart controller={controller} />);
+  assert.match(container.querySelector(".workbench-legend")!.textContent!, /best loss: trial 1/);
+});
+
 test("an empty chart explains why", () => {
   const chart = { update: madeChart({}), curves: new Map(), band: null, best: null };
   const { controller } = buildController({ chart });

@@ -37,10 +37,14 @@ test("a column moves by one place, and not beyond the ends", () => {
   assert.deepEqual(shownKeys(buildTable(), ["param:gone"]), ["value:val_accuracy", "param:lr"]);
 });
 
-test("the best trial stands first in sight, but not twice", () => {
+for (const layout of ["wide", "panel", "output"] as const) {
+  test(`the best trial stands first in sight, but not twice: ${layout}`, () => bestIsFirst(layout));
+}
+
+function bestIsFirst(layout: "wide" | "panel" | "output"): void {
   const table = buildTable();
   table.best = table.rows[1];
-  const { controller } = buildController({ run: buildRun(), table });
+  const { controller } = buildController({ run: buildRun(), table }, layout);
   const { rerender } = render(<Trials controller={controller} />);
   assert.equal(screen.getAllByRole("button", { name: "Trial 2" }).length, 1);
   assert.equal(screen.getAllByRole("row").length, table.rows.length + 1);
@@ -48,7 +52,7 @@ test("the best trial stands first in sight, but not twice", () => {
   controller.state.table = { ...table, rows: [table.rows[1]] };
   rerender(<Trials controller={controller} />);
   assert.equal(screen.getAllByRole("button", { name: "Trial 2" }).length, 1);
-});
+}
 
 test("of repeated trials the mean stands above them, and each of the best configuration is marked", () => {
   const table = buildTable();

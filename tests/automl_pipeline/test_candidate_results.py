@@ -80,6 +80,17 @@ def test_trials_that_differ_in_their_fold_are_one_candidate() -> None:
     assert candidate(history, 3).state == "cut short"
 
 
+def test_a_candidate_whose_family_is_not_searched_has_the_model_of_the_experiment() -> None:
+    proposed = TrialProposed(trial=0, params={"lr": 0.1}, configuration=0, seed=0)
+    fixed = Experiment(
+        model="mlp", data="digits", objectives=EXPERIMENT.objectives, search={"lr": {"low": 0.1, "high": 1.0}}
+    )
+    for experiment, family in ((fixed, "mlp"), (EXPERIMENT, "model")):
+        (found,) = candidates_of(History.of(experiment, [proposed]))
+        assert found.family == family
+        assert "lr=0.1" in found.line(is_best=False)
+
+
 @pytest.mark.parametrize("as_json", [False, True])
 def test_a_terminal_is_told_of_candidates_and_their_scores_alone(
     capsys: pytest.CaptureFixture[str], as_json: bool

@@ -226,6 +226,28 @@ def test_every_dialog_shows_the_command_and_the_python_of_what_it_does(page, jup
 
 
 @pytest.mark.slow
+def test_in_a_low_or_narrow_window_no_entry_is_cut_and_no_size_wraps(page, jupyter) -> None:
+    open_page(page, jupyter, finished_run(jupyter.store_url, name="low"))
+    page.set_viewport_size({"width": 700, "height": 330})
+    page.get_by_role("group", name="Actions for the run").get_by_role("button", name="More").click()
+    entries = page.locator(".workbench-menu-list button")
+    for entry in (entries.first, entries.last):
+        entry.scroll_into_view_if_needed()
+        box = entry.bounding_box()
+        assert box is not None
+        assert box["y"] >= 0
+        assert box["y"] + box["height"] <= 330
+    page.keyboard.press("Escape")
+    page.get_by_role("tab", name="Machines").click()
+    sizes = page.locator(".workbench-meter > .workbench-number")
+    sizes.first.wait_for()
+    for width in (320, 700, 1400):
+        page.set_viewport_size({"width": width, "height": 900})
+        one_line = "all => all.every((one) => one.offsetHeight < 24 && one.scrollWidth <= one.clientWidth)"
+        assert sizes.evaluate_all(one_line), width
+
+
+@pytest.mark.slow
 def test_a_report_opens_as_a_page_and_is_saved_where_nothing_is(page, jupyter) -> None:
     run_id = finished_run(jupyter.store_url, name="told")
     open_page(page, jupyter, run_id)

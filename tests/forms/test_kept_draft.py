@@ -51,6 +51,19 @@ def test_a_draft_comes_back_with_its_run_and_undo_returns_to_the_cell(store: Sto
     kept.close()
 
 
+def test_a_draft_that_is_as_in_the_cell_is_not_announced_as_changed(store: Store) -> None:
+    draft, keeper = cell(store)
+    draft.edit([("name", "mine")])
+    draft.edit([("name", Draft().document["name"])])
+    keeper.keep_run("run-1")
+
+    again, kept = cell(store)
+    assert (again.document, kept.run_id) == (Draft().document, "run-1")
+    assert (again.notes, again.undo_label) == ([], None)
+    keeper.close()
+    kept.close()
+
+
 def test_a_cell_that_names_another_experiment_begins_anew(store: Store) -> None:
     draft, _ = cell(store)
     draft.edit([("name", "mine")])

@@ -55,6 +55,18 @@ def test_the_list_of_runs_knows_their_progress_and_best_after_a_moment(tmp_path:
     assert (item().best, item().progress, item().num_trials) == ("val_accuracy 0.95", 1.0, 5)
 
 
+def test_the_list_counts_the_candidates_of_an_automl_run(tmp_path: Path, feed: Feed) -> None:
+    record_run(tmp_path, data={"name": "table", "held_out": 0.2})
+    record_run(tmp_path, name="sweep")
+
+    def counted() -> list[Any]:
+        feed.check()
+        items = run_list(feed, RunsQuery()).items
+        return [(item.num_trials, item.num_candidates) for item in items]
+
+    wait_until(lambda: counted() == [(5, None), (5, 5)])
+
+
 def test_a_lost_run_says_so_and_its_clock_stands(tmp_path: Path, feed: Feed) -> None:
     with Store.open(str(tmp_path / "store.sqlite")) as store:
         run_id = store.create_run(Experiment(**EXPERIMENT))

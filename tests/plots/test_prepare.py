@@ -219,6 +219,15 @@ def test_the_front_is_apart_from_the_beaten_and_the_infeasible(two_objectives):
     )
 
 
+def test_of_several_objectives_each_has_its_best_trial(two_objectives, make_events):
+    run = RunData.of(two_objectives, make_events(two_objectives, 30))
+    extremes = {metric: trial.number for metric, trial in run.history.extremes().items()}
+    for metric, number in extremes.items():
+        data = prepare_convergence(run, metric=metric)
+        assert (data.best_trial, data.best_name) == (number, f"best {metric}")
+    assert prepare_throughput(run).best_trial is None
+
+
 def test_one_objective_has_no_front(small_run):
     with pytest.raises(ExperimentError, match="a single objective"):
         prepare_pareto(small_run)

@@ -12,7 +12,7 @@ from typing import Literal
 from pydantic import JsonValue
 
 from workbench.automl_pipeline.candidates import TARGET_SCALE
-from workbench.automl_pipeline.model_selection import describe
+from workbench.automl_pipeline.model_selection import describe, family_of
 from workbench.events import FINISHED_RUN_STATES
 from workbench.formatting import format_count
 from workbench.history import History, Trial
@@ -128,7 +128,7 @@ def _read(history: History, trials: list[Trial]) -> CandidateResult:
         means["mae"] *= float(str(data.options.get(TARGET_SCALE, 1.0)))
     return CandidateResult(
         number=first.configuration + 1,
-        family=str(first.params["family"]),
+        family=family_of(first.params, history.experiment),
         params=first.params,
         state=state,
         num_folds=len(complete),

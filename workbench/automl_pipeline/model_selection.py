@@ -27,6 +27,7 @@ from workbench.history import History, Trial
 if TYPE_CHECKING:
     from torch import nn
 
+    from workbench.experiment import Experiment
     from workbench.runs import Run
 
 
@@ -215,7 +216,8 @@ def _judge(
         predictions.append(interpreter.readers[number].in_units(outputs))
     predicted, first = np.concatenate(predictions), trials[folds[0]]
     loss = loss_of(predicted, targets, interpreter.task)
-    return Candidate(first.number, str(first.params["family"]), dict(first.params), {}, predicted, loss)
+    family = family_of(first.params, run.experiment)
+    return Candidate(first.number, family, dict(first.params), {}, predicted, loss)
 
 
 def _model(run: Run, trial: Trial, learning: LearningData, number: int) -> nn.Module:
@@ -232,6 +234,17 @@ def _model(run: Run, trial: Trial, learning: LearningData, number: int) -> nn.Mo
             run.experiment, trial.params, path,
             input_shape=learning.folds[number].input_shape, num_outputs=learning.num_outputs,
         )  # fmt: skip
+
+
+def family_of(params: Mapping[str, object], experiment: Experiment) -> str:
+    """Return the model family of a configuration: the model of the experiment where it is not searched.
+
+    Args:
+        params: The configuration.
+        experiment: The experiment of its run.
+    """
+    model = "model" if experiment.model is None else experiment.model.short_name
+    return str(params.get("family", model))
 
 
 def describe(params: Mapping[str, object], family: str) -> str:

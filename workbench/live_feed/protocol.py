@@ -154,6 +154,9 @@ class RunItem(_Response):
         description="The first objective of the best trial, formatted, or the size of the front."
     )
     num_trials: int
+    num_candidates: int | None = Field(
+        default=None, description="Of an AutoML run, whose trials are folds of its candidates."
+    )
     tags: tuple[str, ...] = ()
     pinned: bool = False
     archived: bool = False

@@ -17,7 +17,7 @@ from workbench.live_feed.outcome import Best, Extreme, Failure, Front, Objective
 from workbench.live_feed.protocol import RunDetail, RunItem
 from workbench.live_feed.run_tail import RunTail
 from workbench.plots.prepare_model import model_figures
-from workbench.runs.descriptions import format_numbers, plain
+from workbench.runs.descriptions import format_numbers, is_automatic, plain
 from workbench.runs.progress import progress_of
 from workbench.store import RunRow, Store
 
@@ -79,6 +79,7 @@ def summary_of(row: RunRow, history: History, *, is_advice: bool) -> RunItem:
             "progress": _part(row, history),
             "best": _best_words(history),
             "num_trials": len(history.trials),
+            "num_candidates": history.num_configurations() if is_automatic(history.experiment) else None,
             "spark": () if history.best() is None else _best_so_far(history),
             "goal": history.objectives[0].goal,
         }

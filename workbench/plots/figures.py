@@ -186,7 +186,7 @@ def draw_curves(data: CurvesData, *, title: str) -> go.Figure:
             figure, [line for line in others if line.state == state], name, data, colour, opacity, width=1.2
         )
     best = [line for line in data.lines if line.trial == data.best_trial]
-    _add_lines(figure, best, f"best: trial {data.best_trial}", data, BEST, 1.0, width=2.8)
+    _add_lines(figure, best, f"{data.best_name}: trial {data.best_trial}", data, BEST, 1.0, width=2.8)
     if data.best_x:
         figure.add_scatter(
             x=floats(data.best_x),

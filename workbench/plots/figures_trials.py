@@ -68,7 +68,8 @@ def draw_parallel(data: ParallelData, hover: Callable[[int], str]) -> go.Figure:
         colour = FAINT if shade < 0 else str(sample_colorscale(scale, shade / 9)[0])
         _add_parallel_lines(figure, shades[shade], hover, colour, 1.6, "complete")
     best = [line for line in with_result if line.trial == data.best_trial]
-    _add_parallel_lines(figure, best, hover, BEST, 3.2, f"best: trial {data.best_trial}", legend=True)
+    name = f"best {data.metric}: trial {data.best_trial}"
+    _add_parallel_lines(figure, best, hover, BEST, 3.2, name, legend=True)
     for index, axis in enumerate(data.axes):
         figure.add_shape(
             type="line", x0=index, x1=index, y0=0, y1=1, line={"color": MUTED, "width": 1}, layer="below"

@@ -64,6 +64,7 @@ class CurvesData:
         num_trials: Trials with such a curve, drawn or not.
         axis: What they are drawn over.
         x_unit: Length of one unit of the horizontal axis, in steps, epochs or seconds.
+        best_name: What the legend calls the trial to highlight; with several objectives that of its metric.
     """
 
     metric: str
@@ -81,6 +82,7 @@ class CurvesData:
     num_trials: int = 0
     axis: Axis = "step"
     x_unit: float = 1.0
+    best_name: str = "best"
 
 
 def prepare_convergence(
@@ -111,13 +113,12 @@ def prepare_convergence(
     goals: dict[str, Goal] = {item.metric: item.goal for item in run.experiment.objectives}
     targets = {item.metric: item.target for item in run.experiment.objectives}
     curves = run.series.curves(metric)
-    best = run.history.best()
     data = _curves_data(
         run,
         curves,
         axis or default_axis(curves),
         goal_of(run, metric),
-        best_trial=best.number if best else None,
+        best_trial=_best_number(run, metric),
         max_curves=max_curves,
         chosen=chosen,
         y_title=f"{metric} ({'higher' if goals[metric] == 'maximize' else 'lower'} is better)"
@@ -125,7 +126,16 @@ def prepare_convergence(
         else metric,
         target=targets.get(metric),
     )
+    if len(goals) > 1:
+        data = dataclasses.replace(data, best_name=f"best {metric}")
     return data if metric in goals else _without_best(data)
+
+
+def _best_number(run: RunData, metric: str) -> int | None:
+    """Return the best trial; with several objectives no trial is the best, but one is the best of each."""
+    history = run.history
+    best = history.best() if len(history.objectives) == 1 else history.extremes().get(metric)
+    return None if best is None else best.number
 
 
 def goal_of(run: RunData, metric: str) -> Goal:
@@ -145,18 +155,18 @@ def prepare_throughput(
         max_curves: How many trials are drawn one by one.
         chosen: Trials that are always drawn.
     """
-    best = run.history.best()
+    best = _best_number(run, THROUGHPUT)
     curves = run.series.curves(THROUGHPUT)
     if len(curves) > max_curves:
         spread = {int(index) for index in np.linspace(0, len(curves) - 1, max_curves)}
-        always = {*chosen, *([best.number] if best else [])}
+        always = {*chosen, *([] if best is None else [best])}
         curves = [curve for index, curve in enumerate(curves) if index in spread or curve.trial in always]
     data = _curves_data(
         run,
         curves,
         axis,
         "maximize",
-        best_trial=best.number if best else None,
+        best_trial=best,
         max_curves=max_curves + len(chosen) + 1,
         chosen=chosen,
         y_title="Throughput (samples/s)",

@@ -8,11 +8,13 @@ export function Legend({ controller, chart }: { controller: Controller; chart: C
   const { update } = chart;
   const drawn = drawnOf(chart);
   const states = [...new Set(update.states.filter((_, index) => drawn.includes(update.shown[index])))];
+  // With several objectives no trial is the best of all.
+  const best = controller.state.run?.front ? `best ${update.metric}` : "best";
   const unseen = update.shown.length - drawn.length;
   return (
     <div class="workbench-legend">
       {update.best_trial == null ? null : (
-        <Entry controller={controller} name={BEST} look="best" text={`best: trial ${update.best_trial}`} />
+        <Entry controller={controller} name={BEST} look="best" text={`${best}: trial ${update.best_trial}`} />
       )}
       {chart.best ? <Entry controller={controller} name={STAIR} look="stair" text="best so far" /> : null}
       {states.map((state) => (

@@ -2,6 +2,10 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useId, useRef, useState } from "preact/hooks";
 
+const GAP_PX = 6;
+/** Less than this below the button, and the list opens above it, if there is more. */
+const ENOUGH_PX = 160;
+
 interface MenuProps {
   label: string;
   title?: string;
@@ -16,9 +20,8 @@ export function Menu({ label, title, children }: MenuProps) {
   useEffect(() => {
     if (!open) return;
     const list = box.current?.querySelector<HTMLElement>(".workbench-menu-list");
+    if (list) keepInside(list, button.current!);
     list?.querySelector("button")?.focus();
-    const edge = list?.closest(".workbench")?.getBoundingClientRect();
-    if (list && edge && list.getBoundingClientRect().left < edge.left) list.style.insetInline = "0 auto";
     const outside = (event: Event) => {
       if (!box.current?.contains(event.target as Node)) setOpen(false);
     };
@@ -57,4 +60,17 @@ export function Menu({ label, title, children }: MenuProps) {
       ) : null}
     </div>
   );
+}
+
+/** Keeps a list inside its view: what does not fit is scrolled to. */
+function keepInside(list: HTMLElement, button: HTMLElement): void {
+  const edge = list.closest(".workbench")?.getBoundingClientRect();
+  if (!edge) return;
+  if (list.getBoundingClientRect().left < edge.left) list.style.insetInline = "0 auto";
+  const { top, bottom } = button.getBoundingClientRect();
+  const below = Math.min(edge.bottom, window.innerHeight) - bottom;
+  const above = top - Math.max(edge.top, 0);
+  const isAbove = below < ENOUGH_PX && above > below;
+  if (isAbove) list.style.insetBlock = "auto calc(100% + 3px)";
+  list.style.maxBlockSize = `${Math.max(0, (isAbove ? above : below) - GAP_PX)}px`;
 }

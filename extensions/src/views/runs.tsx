@@ -114,7 +114,7 @@ function Item({ item, controller }: { item: RunItem; controller: Controller }) {
         </span>
         <span class="workbench-run-line workbench-muted">
           <StateMark state={item.state} />
-          <span>{item.kind === "advice" ? "advice" : formatCount(item.num_trials, "trial")}</span>
+          <span>{countOf(item)}</span>
           <span class="workbench-run-labels">
             {tags.map((tag) => (
               <span key={tag} class="workbench-tag">
@@ -125,7 +125,7 @@ function Item({ item, controller }: { item: RunItem; controller: Controller }) {
           </span>
         </span>
         <span class="workbench-run-line">
-          <bdi class="workbench-run-best workbench-number">{item.best ?? "–"}</bdi>
+          <bdi class="workbench-run-best workbench-number">{item.best ?? withoutResult(item)}</bdi>
           <Sparkline values={item.spark ?? []} />
         </span>
       </button>
@@ -139,4 +139,17 @@ function Item({ item, controller }: { item: RunItem; controller: Controller }) {
       ) : null}
     </li>
   );
+}
+
+function countOf(item: RunItem): string {
+  if (item.kind === "advice") return "advice";
+  // Each candidate is trained on several folds, which are trials that nobody asked for.
+  if (item.num_candidates != null) return formatCount(item.num_candidates, "candidate");
+  return formatCount(item.num_trials, "trial");
+}
+
+function withoutResult({ kind, state }: RunItem): string {
+  if (ACTIVE.has(state)) return "no result yet";
+  if (kind === "advice" && state === "complete") return "ready to apply";
+  return "no result";
 }

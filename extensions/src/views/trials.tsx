@@ -76,9 +76,8 @@ function Table({ controller }: { controller: Controller }) {
   }, [view.run, view.table]);
   const columns = columnsOf(table, view.table.columns);
   // The best trial stays in sight, above its place among the others.
-  const isOutput = controller.form === "output";
   const isMean = (table.best?.num_repeats ?? 1) > 1;
-  const best = !isOutput && (isMean || table.rows[0]?.number !== table.best?.number) ? table.best : null;
+  const best = isMean || table.rows[0]?.number !== table.best?.number ? table.best : null;
   const rows = isMean ? table.rows : table.rows.filter((row) => row.number !== best?.number);
   // What stands first leaves its place to the spacer, so that nothing jumps while the table is scrolled.
   const below = Math.max(0, table.total - table.offset - rows.length);
