@@ -171,6 +171,13 @@ def test_every_figure_can_be_had_by_name(run: Run, name: str) -> None:
     assert type(figure).__module__.startswith("plotly.")
 
 
+@pytest.mark.parametrize("name", ["slice", "importance"])
+def test_a_figure_of_some_trials_needs_not_the_first(run: Run, name: str) -> None:
+    figure = run.figure(name, trials=[1])
+
+    assert type(figure).__module__.startswith("plotly.")
+
+
 def test_an_unknown_figure_lists_those_there_are(run: Run) -> None:
     with pytest.raises(UnknownNameError, match=r"'convergense'.*parallel.*Did you mean convergence\?"):
         run.figure("convergense")

@@ -229,6 +229,11 @@ def test_importance_names_what_mattered() -> None:
     assert low <= share <= high
     assert low < high
     assert found["little"][:2] == (0.0, 0.0)
+    assert drive.study.importance(range(61)) == found
+    some = drive.study.importance(range(20, 50))
+    assert some["much"][0] > 0.8
+    assert some != found
+    assert drive.study.importance(range(5)) == {}
 
 
 def test_no_parameter_is_important_where_chance_explains_all() -> None:

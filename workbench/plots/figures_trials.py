@@ -193,10 +193,11 @@ def _add_slice_points(
     place: dict[str, int],
     first: bool,
 ) -> None:
+    best = f"best {data.metric}: trial {data.best_trial}"
     looks: tuple[tuple[str, Callable[[int], bool], dict[str, Any]], ...] = (
         ("pruned, at its last report", lambda row: panel.states[row] == "pruned", HOLLOW),
         ("complete", lambda row: panel.states[row] == "complete", FILLED),
-        (f"best: trial {data.best_trial}", lambda row: panel.trials[row] == data.best_trial, RINGED),
+        (best, lambda row: panel.trials[row] == data.best_trial, RINGED),
     )
     x = [short(value, 24) if isinstance(value, str) else value for value in panel.x]
     crowd = {"size": 4, "opacity": 0.45} if len(x) > 300 else {}

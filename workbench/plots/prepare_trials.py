@@ -110,6 +110,7 @@ class SlicePanel:
 class SliceData:
     """The objective over every parameter, one panel each."""
 
+    metric: str
     y_title: str
     panels: tuple[SlicePanel, ...]
     best_trial: int | None
@@ -220,7 +221,8 @@ def prepare_slice(run: RunData) -> SliceData:
         )
     best = run.history.best()
     y_range, _ = readable_range(np.array([value for _, value in shown]), objective.goal, None)
-    return SliceData(title_of(objective), tuple(panels), best.number if best else None, y_range)
+    number = best.number if best else None
+    return SliceData(objective.metric, title_of(objective), tuple(panels), number, y_range)
 
 
 def prepare_pareto(run: RunData) -> ParetoData:

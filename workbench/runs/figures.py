@@ -54,7 +54,7 @@ def draw(run: RunView, name: str, options: Mapping[str, Any]) -> Figure:
             layout_of(data, colour)
         return FIGURES[name](data, trials=trials, colour=colour, **options)
     if name == "importance":
-        options = {"importance": importance_of(run, _of_trials(run.events(), trials)), **options}
+        options = {"importance": importance_of(run, run.events(), trials), **options}
     data = data_of(run, trials)
     figure = FIGURES[name](data, **options)
     if colour:
@@ -75,13 +75,6 @@ def data_of(run: RunView, trials: Collection[int] | None = None) -> RunData:
     for rows in run.store.event_rows(run.run_id):
         data.add_rows([row for row in rows if row[2] is None or row[2] in trials])
     return data
-
-
-def _of_trials(events: Sequence[Event], trials: Collection[int] | None) -> Sequence[Event]:
-    if trials is None:
-        return events
-    of = [(event, getattr(event, "trial", None)) for event in events]
-    return [event for event, trial in of if trial is None or trial in trials]
 
 
 def write_report(run: RunView, path: Path) -> Path:
@@ -160,7 +153,9 @@ def check_folder_of(path: Path, *usual: Path) -> None:
         )  # fmt: skip
 
 
-def importance_of(run: RunView, events: Sequence[Event]) -> dict[str, tuple[float, float, float]]:
+def importance_of(
+    run: RunView, events: Sequence[Event], trials: Collection[int] | None = None
+) -> dict[str, tuple[float, float, float]]:
     """Return the importance of a run's parameters, as `Study.importance`; empty without its sampler."""
     from workbench.study import Study
 
@@ -168,4 +163,4 @@ def importance_of(run: RunView, events: Sequence[Event]) -> dict[str, tuple[floa
         check_installed(run.experiment)
     except ExperimentError:  # the report says what is in the store, without a sampler to rebuild the study
         return {}
-    return Study.rebuild(run.experiment, events).importance()
+    return Study.rebuild(run.experiment, events).importance(trials)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from workbench.errors import RunError
 from workbench.experiment import Experiment
@@ -62,8 +62,11 @@ class Results:
         found = [(record, record.confirmed or outcome) for record, outcome in self._outcomes()]
         return export.best_trials(self.experiment, found)
 
-    def importance(self) -> dict[str, tuple[float, float, float]]:
+    def importance(self, trials: Collection[int] | None = None) -> dict[str, tuple[float, float, float]]:
         """Return the importance of each searched parameter with its uncertainty, the most important first.
+
+        Args:
+            trials: Among the configurations of these trials; None for all.
 
         Returns:
             Shares by PED-ANOVA over complete trials, each with its 90 % interval; 0 for a parameter that
@@ -71,7 +74,11 @@ class Results:
         """
         if self.experiment.sampler.kind.is_population:  # its trials begin with weights of others
             return {}
-        return self._learner.importance(self._outcomes())
+        return self._learner.importance(
+            (record, outcome)
+            for record, outcome in self._outcomes()
+            if trials is None or any(trial.proposal.trial in trials for trial in record.trials)
+        )
 
     def export(self, url: str, name: str) -> None:
         """Copy all trials into an Optuna storage, for optuna-dashboard and other tools.
