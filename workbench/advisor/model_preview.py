@@ -27,7 +27,7 @@ def preview_model(experiment: Experiment, params: Mapping[str, JsonValue] | None
     Returns:
         Plain values: params and plan (of the model shown), layers, num_parameters, num_trained_parameters,
         flops_per_sample (forward and backward), memory (None where it cannot be estimated), problems,
-        words (a description; None where the layers show it).
+        words (a description, or why the memory is unknown; None where the layers show it).
 
     Raises:
         ExperimentError: If it trains no model, or the model cannot be made or cannot take the data; it names

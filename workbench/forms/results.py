@@ -44,7 +44,9 @@ class ModelPreview(Response):
     flops_per_sample: float | None
     memory: WorkerMemory | None
     problems: tuple[Problem, ...]
-    words: str | None = Field(default=None, description="A description of a model without layers.")
+    words: str | None = Field(
+        default=None, description="A description of a model without layers, or why the memory is unknown."
+    )
 
 
 class ImageSample(Response):

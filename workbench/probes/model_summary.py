@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 
 NUM_SAMPLES = 2
 """Normalisation over a batch needs more than one."""
+_MEMORY_UNKNOWN = (
+    "Its memory cannot be estimated before it runs, because the model or its optimizer reads values; advice "
+    "measures it."
+)
 
 
 @dataclass(frozen=True)
@@ -43,7 +47,7 @@ class ModelSummary:
         flops_per_sample: Operations of forward and backward of a sample; None where they cannot be counted.
         memory: What a worker holds; None where that cannot be estimated.
         problems: What is wrong or could not be determined.
-        words: A description of the model where it has no layers.
+        words: A description of the model where it has no layers, or why its memory is unknown.
     """
 
     layers: tuple[dict[str, Any], ...]
@@ -90,6 +94,7 @@ def summarise_model(
 
 def _answer(experiment: Experiment, question: dict[str, Any]) -> dict[str, Any]:
     """Summarise the model in this process."""
+    from workbench.models.layers import needs_values
     from workbench.planning.settings import fitted_of, resolve
     from workbench.training.loading import load_trial_data
 
@@ -105,7 +110,10 @@ def _answer(experiment: Experiment, question: dict[str, Any]) -> dict[str, Any]:
         try:
             memory = estimate_here(experiment, question)
         except WorkbenchError as error:
-            problems.append(error)
+            if not isinstance(error.__cause__, needs_values()):
+                problems.append(error)
+            else:  # which is not wrong: it trains all the same
+                found["words"] = _MEMORY_UNKNOWN
     return {**found, "memory": memory, "problems": [problem.to_json() for problem in problems]}
 
 

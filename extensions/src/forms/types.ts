@@ -213,7 +213,7 @@ export interface ModelPreview {
   flops_per_sample: number | null;
   memory: WorkerMemory | null;
   problems: Problem[];
-  /** A description of a model without layers. */
+  /** A description of a model without layers, or why the memory is unknown. */
   words?: string | null;
 }
 
