@@ -120,12 +120,14 @@ def test_rebuilt_study_proposes_the_same_at_every_prefix(name: str, data: st.Dat
         changes["constraints"] = [{"metric": "cost", "at_most": 0.7}]
     space = data.draw(spaces(name), label="space")
     drive = Drive(make_experiment(search=space, sampler={"name": name, "options": OPTIONS[name]}, **changes))
-    for event in earlier_run(drive.experiment, data.draw(st.sampled_from([0, 3, 6]), label="earlier trials")):
+    for event in earlier_run(
+        drive.experiment, data.draw(st.sampled_from([0, 3, 12]), label="earlier trials")
+    ):
         drive.events.append(event)
         drive.study.apply(event)
     open_trials: list[int] = []
     rungs: dict[int, int] = {}
-    for _ in range(12 if name == "gp" else 25):
+    for _ in range({"gp": 8, "cmaes": 12}.get(name, 25)):
         step(drive, data.draw, open_trials, rungs)
         live, rebuilt = copy.deepcopy(drive.study), drive.rebuilt()
         assert rebuilt.exhausted == live.exhausted

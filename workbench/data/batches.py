@@ -59,7 +59,7 @@ def global_batches(
 def drawn_batches(num_samples: int, *, sample_rate: float, num_batches: int) -> Iterator[Indices]:
     """Draw batches that take each sample independently, as differential privacy requires.
 
-    They follow from no seed, because whoever knew which samples a step took could learn more from it.
+    They follow from no seed, because a reader who knew which samples a step took could learn more from it.
 
     Args:
         num_samples: Number of samples in the split.

@@ -20,7 +20,7 @@ from workbench.strategies.capabilities import BUILT_IN, Capabilities
 from workbench.strategies.single import Single, normalisations
 from workbench.strategies.strategy import MeasuredStep, OptimizerFactory, StepBatch, StepSettings, Worker
 
-_LEAST_NORM = 1e-12
+_MIN_NORM = 1e-12
 
 
 class PrivateSteps(Single):
@@ -51,7 +51,7 @@ class PrivateSteps(Single):
         self._trained_by_name = {
             name: parameter for name, parameter in self._model.named_parameters() if parameter.requires_grad
         }
-        # Seeded by the operating system: whoever knew the noise could subtract it.
+        # Seeded by the operating system: somebody who knew the noise could subtract it.
         self._generator = torch.Generator(worker.device)
         self._generator.seed()
 
@@ -131,4 +131,4 @@ def _clipping_factors(gradients: dict[str, Tensor], max_norm: float) -> Tensor:
     """Return by what each sample's gradient is multiplied, so that its norm is at most `max_norm`."""
     sqr_norms = sum(gradient.flatten(1).square().sum(1) for gradient in gradients.values())
     assert isinstance(sqr_norms, Tensor)
-    return (max_norm / sqr_norms.sqrt().clamp(min=_LEAST_NORM)).clamp(max=1.0)
+    return (max_norm / sqr_norms.sqrt().clamp(min=_MIN_NORM)).clamp(max=1.0)

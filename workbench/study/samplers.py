@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -25,7 +25,7 @@ from optuna.samplers import (
     RandomSampler,
     TPESampler,
 )
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import FrozenTrial, TrialState, create_trial
 from pydantic import ValidationError
 
 from workbench.errors import ExperimentError
@@ -311,6 +311,10 @@ def make_gp(options: dict[str, Any], request: SamplerRequest) -> BaseSampler:
     return _known(GPSampler, _KnowingGP, request, request.searched, options)
 
 
+_MIN_SOURCE_TRIALS = 10
+"""CMA-ES begins from the best tenth of earlier trials, which has to hold one."""
+
+
 def make_cmaes(options: dict[str, Any], request: SamplerRequest) -> BaseSampler:
     """Make Optuna's CMA-ES sampler, which samples ranges and starts from priors."""
     searched = request.searched and {
@@ -318,10 +322,21 @@ def make_cmaes(options: dict[str, Any], request: SamplerRequest) -> BaseSampler:
         for name, found in request.searched.items()
         if not isinstance(found, CategoricalDistribution)
     }
-    if request.knowledge.priors and not options.get("use_separable_cma"):
-        options["source_trials"] = list(request.knowledge.priors)
+    if searched and not options.get("use_separable_cma"):
+        ranges = [trial for prior in request.knowledge.priors for trial in _in_ranges(prior, searched)]
+        if len(ranges) >= _MIN_SOURCE_TRIALS:
+            options["source_trials"] = ranges
     options["warn_independent_sampling"] = False
     return _known(CmaEsSampler, _KnowingCmaEs, request, searched, options)
+
+
+def _in_ranges(prior: FrozenTrial, searched: Mapping[str, BaseDistribution]) -> Iterator[FrozenTrial]:
+    """Yield an earlier trial with nothing but the searched ranges, since CMA-ES takes no others."""
+    if all(name in prior.params for name in searched):
+        yield create_trial(
+            state=prior.state, values=prior.values, params={name: prior.params[name] for name in searched},
+            distributions=dict(searched),
+        )  # fmt: skip
 
 
 def make_nsga2(options: dict[str, Any], request: SamplerRequest) -> BaseSampler:
