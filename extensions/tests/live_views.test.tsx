@@ -1,6 +1,6 @@
 import "./dom";
 import assert from "node:assert/strict";
-import { afterEach, mock, test } from "node:test";
+import { afterEach, test } from "node:test";
 import { cleanup, fireEvent, render, screen, waitFor, within } from "@testing-library/preact";
 import { Curve } from "../src/curve";
 import type { LogLine, TrialDetail } from "../src/types";
@@ -15,9 +15,8 @@ import { Runs } from "../src/views/runs";
 import { StatusLine } from "../src/views/status_line";
 import { Throughput } from "../src/views/throughput";
 import { Trial } from "../src/views/trial";
-import { Trials } from "../src/views/trials";
 import { madeChart } from "./frame_builder";
-import { buildCard, buildController, buildOffer, buildRun, buildTable } from "./view_builder";
+import { buildCard, buildController, buildOffer, buildRun } from "./view_builder";
 
 afterEach(cleanup);
 
@@ -140,50 +139,6 @@ test("a run that is chosen is shown in the same tab, unless another tab has it",
   assert.deepEqual([revealed, state.view.run], [["b"], "a"]);
   controller.selectRun("c");
   assert.equal(state.view.run, "c");
-});
-
-test("the table sorts the best values first, then the other way round", () => {
-  const { controller, state } = buildController({ run: buildRun(), table: buildTable() });
-  const { rerender } = render(<Trials controller={controller} />);
-  fireEvent.click(screen.getByRole("button", { name: "val_accuracy" }));
-  assert.deepEqual([state.view.table.sort, state.view.table.descending], ["value:val_accuracy", true]);
-  rerender(<Trials controller={controller} />);
-  const header = screen.getByRole("columnheader", { name: /val_accuracy/ });
-  assert.equal(header.getAttribute("aria-sort"), "descending");
-  fireEvent.click(within(header).getByRole("button"));
-  assert.equal(state.view.table.descending, false);
-  fireEvent.click(screen.getByRole("button", { name: "lr" }));
-  assert.equal(state.view.table.descending, false, "parameters begin with the smallest");
-});
-
-test("trials are filtered by state at once, and by text after a pause", () => {
-  mock.timers.enable({ apis: ["setTimeout"] });
-  const { controller, state } = buildController({ run: buildRun(), table: buildTable() });
-  render(<Trials controller={controller} />);
-  fireEvent.change(screen.getByRole("combobox", { name: "State of trials" }), { target: { value: "failed" } });
-  assert.deepEqual(state.view.table.states, ["failed"]);
-  fireEvent.input(screen.getByRole("searchbox", { name: "Filter trials" }), { target: { value: "oom" } });
-  assert.equal(state.view.table.text, "");
-  mock.timers.tick(300);
-  assert.equal(state.view.table.text, "oom");
-  mock.timers.reset();
-});
-
-test("a row selects its trial, and with a modifier adds it to the selection", () => {
-  const { controller, state } = buildController({ run: buildRun(), table: buildTable() });
-  render(<Trials controller={controller} />);
-  fireEvent.click(screen.getByRole("button", { name: "Trial 2" }));
-  assert.deepEqual([state.view.trial, state.view.chart.chosen], [2, [2]]);
-  fireEvent.click(screen.getByRole("button", { name: "Trial 3" }), { ctrlKey: true });
-  assert.deepEqual([state.view.trial, state.view.chart.chosen], [2, [2, 3]]);
-});
-
-test("a filter without matches can be cleared", () => {
-  const table = { sort: "number", descending: false, text: "x", states: [], columns: [] };
-  const { controller, state } = buildController({ table: buildTable({ rows: [], total: 0 }) }, "wide", { table });
-  render(<Trials controller={controller} />);
-  fireEvent.click(screen.getByRole("button", { name: "Show all" }));
-  assert.equal(state.view.table.text, "");
 });
 
 test("the list of runs selects in a panel, compares in a tab, and explains how to start", () => {

@@ -60,15 +60,20 @@ def test_events_whose_commit_was_not_answered_are_stored_once(
     assert messages_of(store, run_id) == [(1, "1"), (2, "2"), (3, "3"), (4, "4")]
 
 
+def append_in_vain(writer: RunWriter, link: CutLink) -> None:
+    """Store a first event, and lose a second one on its way."""
+    writer.append(note(1), after=0)
+    link.lose_answer_to(b"INSERT INTO events", then_refuse=0)
+    with pytest.raises(StoreUnavailableError):
+        writer.append(note(2), after=1)
+
+
 def test_events_that_did_not_arrive_are_stored_when_they_are_given_again(
     store: Store, link: CutLink, experiment: Experiment
 ) -> None:
     run_id = store.create_run(experiment)
     with open_writer(store, run_id) as writer:
-        writer.append(note(1), after=0)
-        link.lose_answer_to(b"INSERT INTO events", then_refuse=0)
-        with pytest.raises(StoreUnavailableError):
-            writer.append(note(2), after=1)
+        append_in_vain(writer, link)
         assert writer.append(note(2), after=1) == 2
     assert messages_of(store, run_id) == [(1, "1"), (2, "2")]
 
@@ -78,10 +83,7 @@ def test_a_writer_that_was_taken_over_meanwhile_does_not_take_events_of_others_f
 ) -> None:
     run_id = store.create_run(experiment)
     with open_writer(store, run_id) as writer:
-        writer.append(note(1), after=0)
-        link.lose_answer_to(b"INSERT INTO events", then_refuse=0)
-        with pytest.raises(StoreUnavailableError):
-            writer.append(note(2), after=1)
+        append_in_vain(writer, link)
         execute(postgresql_url, "UPDATE runs SET lease_token = NULL")
         with open_writer(store, run_id) as other:
             other.append(note(20))

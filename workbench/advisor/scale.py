@@ -96,8 +96,10 @@ def scale_of(measured: Sequence[PlanMeasured], efficiency: float, up_to: int | N
     """
     steps = [each for each in measured if each.step_time_s is not None and each.fits]
     probes = [each for each in steps if each.by_trial is None]
-    used = probes if _variants(probes) else steps
-    variant, micro_batch, timed = _widest(used)
+    usable, used = _variants(probes), probes
+    if not usable:
+        usable, used = _variants(steps), steps
+    variant, micro_batch, timed = _widest(usable)
     used = [each for each in used if each.setting == timed[1].setting]
     known = Knowledge(used, _largest_nodes(used), limit_bytes=None)
     counts = list(range(1, max(_MAX_FACTOR * max(timed), up_to or 1) + 1))
@@ -130,11 +132,12 @@ def scale_of(measured: Sequence[PlanMeasured], efficiency: float, up_to: int | N
 
 Timed = dict[int, PlanMeasured]
 """What was measured of one plan, by the number of workers."""
+Variants = dict[tuple[str, Variant, int], Timed]
+"""The same of several, by setting, variant and micro batch."""
 
 
-def _widest(steps: Sequence[PlanMeasured]) -> tuple[Variant, int, Timed]:
-    """Return the plan that was timed on the most numbers of workers, one included, and these measurements."""
-    usable = _variants(steps)
+def _widest(usable: Variants) -> tuple[Variant, int, Timed]:
+    """Return the plan that was timed on the most numbers of workers, and these measurements."""
     if not usable:
         raise ExperimentError(
             "no plan of the run was timed on one worker and on several with the same micro batch",
@@ -146,9 +149,9 @@ def _widest(steps: Sequence[PlanMeasured]) -> tuple[Variant, int, Timed]:
     return variant, micro_batch, timed
 
 
-def _variants(steps: Sequence[PlanMeasured]) -> dict[tuple[str, Variant, int], Timed]:
-    """Return what was timed on one worker and on several, by setting, variant and micro batch."""
-    found: dict[tuple[str, Variant, int], Timed] = {}
+def _variants(steps: Sequence[PlanMeasured]) -> Variants:
+    """Return what was timed on one worker and on several."""
+    found: Variants = {}
     for each in steps:
         plan = read_plan(each.plan)
         if plan is not None and plan.accumulation == 1:

@@ -14,6 +14,7 @@ from typing_extensions import Self
 
 from workbench.errors import ExperimentError
 from workbench.experiment.goals import Constraint
+from workbench.experiment.plan_settings import find_other_value
 from workbench.experiment.refusals import refusal
 from workbench.experiment.setting_types import Auto, Epochs, PositiveInt, Section
 from workbench.plan import PlanValue
@@ -279,15 +280,13 @@ def _check_training(experiment: Experiment) -> None:
 
 
 def _check_plan(experiment: Experiment) -> None:
-    for name, (allowed, reason) in _PLAN.items():
-        searched, written = experiment.search.root.get(name), experiment.plan.decided.get(name)
-        values = [written] if searched is None else searched.values() or []
-        if any(value not in (None, *allowed) for value in values):
-            raise ExperimentError(
-                reason, field=f"{'plan' if searched is None else 'search'}.{name}",
-                allowed=["auto", *(str(value) for value in allowed)],
-                next_step="Remove it, or the section federated.",
-            )  # fmt: skip
+    found = find_other_value(experiment, {name: allowed for name, (allowed, _) in _PLAN.items()})
+    if found is not None:
+        allowed, reason = _PLAN[found[0]]
+        raise ExperimentError(
+            reason, field=found[1], allowed=["auto", *(str(value) for value in allowed)],
+            next_step="Remove it, or the section federated.",
+        )  # fmt: skip
 
 
 def _check_what_is_read(federated: Federated, searched: set[str]) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from collections.abc import Collection, Iterator, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, WithJsonSchema, create_model
 
@@ -11,6 +11,9 @@ from workbench.errors import ExperimentError
 from workbench.experiment.setting_types import Auto, Section, exact_number, no_truth_value
 from workbench.plan import DIMENSIONS, Dimension, PartialPlan, PlanValue
 from workbench.plan.dimension import size_bytes
+
+if TYPE_CHECKING:
+    from workbench.experiment import Experiment
 
 
 def _fields() -> Iterator[tuple[str, Any]]:
@@ -64,3 +67,20 @@ class PlanSettings(_Fields):
         """What is written; what is `auto` is open."""
         values = {dimension.name: getattr(self, dimension.name) for dimension in DIMENSIONS}
         return PartialPlan.of(**{name: value for name, value in values.items() if value != "auto"})
+
+
+def find_other_value(
+    experiment: Experiment, allowed: Mapping[str, Collection[PlanValue]]
+) -> tuple[str, str] | None:
+    """Return the first dimension that is written or searched with another value, and its dotted field.
+
+    Args:
+        experiment: The experiment.
+        allowed: The values that a dimension may have besides auto, by its name.
+    """
+    for name, values in allowed.items():
+        searched, written = experiment.search.root.get(name), experiment.plan.decided.get(name)
+        given = [written] if searched is None else searched.values() or []
+        if any(value is not None and value not in values for value in given):
+            return name, f"{'plan' if searched is None else 'search'}.{name}"
+    return None

@@ -5,12 +5,14 @@ Clipping, noise and the accounting of what was spent are left to training.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field, PositiveFloat
 
 from workbench.errors import ExperimentError
+from workbench.experiment.plan_settings import find_other_value
 from workbench.experiment.setting_types import Section
+from workbench.plan import PlanValue
 
 if TYPE_CHECKING:
     from workbench.experiment import Experiment
@@ -23,7 +25,7 @@ _EXCLUDED_TRAINING = {
     "clip_norm": "the gradient of each sample is clipped by private.max_norm instead",
     "gradient_hook": "it would see the gradients before their noise",
 }
-_EXCLUDED_PLAN: dict[str, tuple[tuple[Any, ...], str]] = {
+_EXCLUDED_PLAN: dict[str, tuple[tuple[PlanValue, ...], str]] = {
     "workers": ((1,), "a private training has one worker"),
     "precision": (("fp32",), "the gradients of single samples are computed in fp32"),
     "compile": (("none",), "the gradients of single samples are not compiled"),
@@ -78,19 +80,16 @@ def check_private(experiment: Experiment) -> None:
         )  # fmt: skip
     for name, reason in _EXCLUDED_TRAINING.items():
         if name in searched or getattr(experiment.training, name) is not None:
-            raise _cannot(reason, "training", name, name in searched)
+            raise _cannot(reason, f"search.{name}" if name in searched else f"training.{name}")
     if experiment.training.lr_rule == "adascale":
-        raise _cannot("adascale follows gradients without noise", "training", "lr_rule", False)
+        raise _cannot("adascale follows gradients without noise", "training.lr_rule")
     augment = experiment.training.augment
     if "augment.mixup" in searched or (augment is not None and augment.mixup):
-        raise _cannot("mixup lets a sample reach the gradients of others", "augment", "mixup", False)
-    for name, (allowed, reason) in _EXCLUDED_PLAN.items():
-        domain = searched.get(name)
-        values = [experiment.plan.decided.get(name)] if domain is None else domain.values() or []
-        if any(value not in (None, *allowed) for value in values):
-            raise _cannot(reason, "plan", name, domain is not None)
+        raise _cannot("mixup lets a sample reach the gradients of others", "training.augment.mixup")
+    found = find_other_value(experiment, {name: allowed for name, (allowed, _) in _EXCLUDED_PLAN.items()})
+    if found is not None:
+        raise _cannot(_EXCLUDED_PLAN[found[0]][1], found[1])
 
 
-def _cannot(reason: str, section: str, name: str, is_searched: bool) -> ExperimentError:
-    place = "search" if is_searched else "training.augment" if section == "augment" else section
-    return ExperimentError(reason, field=f"{place}.{name}", next_step="Remove it, or training.private.")
+def _cannot(reason: str, field: str) -> ExperimentError:
+    return ExperimentError(reason, field=field, next_step="Remove it, or training.private.")

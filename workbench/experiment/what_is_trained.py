@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from workbench.errors import ExperimentError
 from workbench.experiment.command import check_command
 from workbench.experiment.own_advice import check_own_advice
+from workbench.experiment.plan_settings import find_other_value
 from workbench.plan import PlanValue
 
 if TYPE_CHECKING:
@@ -133,14 +134,14 @@ def _check_own_steps(experiment: Experiment) -> None:
                 "own steps make their optimizers themselves", field=f"training.{name}",
                 next_step="Remove it, or pass it to the class: under train, beside its name.",
             )  # fmt: skip
-    for name, (allowed, reason, next_step) in _PLAN_OF_OWN_STEPS.items():
-        searched, written = experiment.search.root.get(name), experiment.plan.decided.get(name)
-        values = [written] if searched is None else searched.values() or []
-        if any(value not in (None, *allowed) for value in values):
-            raise ExperimentError(
-                reason, field=f"{'plan' if searched is None else 'search'}.{name}",
-                allowed=[str(value) for value in allowed], next_step=next_step,
-            )  # fmt: skip
+    found = find_other_value(
+        experiment, {name: allowed for name, (allowed, *_) in _PLAN_OF_OWN_STEPS.items()}
+    )
+    if found is not None:
+        allowed, reason, next_step = _PLAN_OF_OWN_STEPS[found[0]]
+        raise ExperimentError(
+            reason, field=found[1], allowed=[str(value) for value in allowed], next_step=next_step
+        )
 
 
 def _check_program(experiment: Experiment) -> None:

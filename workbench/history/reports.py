@@ -18,7 +18,7 @@ from typing_extensions import Self
 Floats = NDArray[np.float64]
 
 _FEW = 500
-NUMBERS = (
+_NUMBERS = (
     "step", "epoch", "time_unix_s", "samples_per_s", "gradient_signal_sqr", "gradient_noise", "left_out",
     "slowest_rank", "slowest_rank_factor",
 )  # fmt: skip
@@ -71,7 +71,7 @@ class Reports:
         """Build columns from the fields of `TrialReported`; non-finite values may be texts."""
         return cls(
             np.array([report.get("attempt", 0) for report in reports], dtype=np.int64),
-            {name: NumberColumn.of([report.get(name) for report in reports]) for name in NUMBERS},
+            {name: NumberColumn.of([report.get(name) for report in reports]) for name in _NUMBERS},
             _columns_of([report.get("values") or {} for report in reports]),
             _columns_of([report.get("parts_s") or {} for report in reports]),
         )
@@ -172,7 +172,7 @@ def read_columns(payloads: Sequence[str]) -> Reports | None:
         return None
 
     text = "\n".join(payloads).encode()
-    schema = pa.schema([("attempt", pa.int64()), *((name, pa.float64()) for name in NUMBERS)])
+    schema = pa.schema([("attempt", pa.int64()), *((name, pa.float64()) for name in _NUMBERS)])
     try:
         table = json.read_json(
             pa.BufferReader(text),
@@ -183,7 +183,7 @@ def read_columns(payloads: Sequence[str]) -> Reports | None:
         columns = table.combine_chunks()
         assert columns.num_rows == len(payloads)
         attempts = columns["attempt"].fill_null(0).to_numpy()
-        numbers = {name: _column(columns[name]) for name in NUMBERS}
+        numbers = {name: _column(columns[name]) for name in _NUMBERS}
         return Reports(attempts, numbers, _of_struct(columns, "values"), _of_struct(columns, "parts_s"))
     except pa.ArrowInvalid:
         return None

@@ -89,15 +89,16 @@ class PrivateSteps(Single):
             name: parameter for name, parameter in self._model.named_parameters()
             if name not in self._trained_by_name
         } | dict(self._model.named_buffers())  # fmt: skip
-        names = tuple(self._trained_by_name)
 
         def loss_of_one(trained: dict[str, Tensor], one_input: Any, one_target: Any) -> Tensor:
             given, wanted = _pytree.tree_map(lambda each: each.unsqueeze(0), (one_input, one_target))
             called = _Called(self._model, self._settings.call)
-            outputs = functional_call(called, _below(trained | fixed), (given,))
+            outputs = functional_call(
+                called, {f"model.{name}": each for name, each in (trained | fixed).items()}, (given,)
+            )
             return self._settings.loss(outputs, wanted)
 
-        trained = {name: self._trained_by_name[name].detach() for name in names}
+        trained = {name: each.detach() for name, each in self._trained_by_name.items()}
         try:
             return vmap(
                 grad_and_value(loss_of_one), in_dims=(None, 0, 0), randomness="different"
@@ -121,10 +122,6 @@ class _Called(nn.Module):
     def forward(self, inputs: Any) -> Any:
         """Call the model."""
         return self._call(self.model, inputs)
-
-
-def _below(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {f"model.{name}": tensor for name, tensor in tensors.items()}
 
 
 def _clipping_factors(gradients: dict[str, Tensor], max_norm: float) -> Tensor:

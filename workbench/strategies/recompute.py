@@ -92,25 +92,29 @@ def recompute_blocks(model: nn.Module) -> list[Block]:
 
 def has_blocks(model: nn.Module) -> bool:
     """Return whether `recompute_blocks` would find blocks in a model, which stays as it is."""
-    if not isinstance(model, nn.Sequential | nn.ModuleList):
-        return any(has_blocks(child) for child in model.children())
-    is_composite = any(True for member in model for _ in member.children())
-    return is_composite or (isinstance(model, nn.Sequential) and len(model) >= MIN_LAYERS)
+    return any(True for _ in _divisible(model))
 
 
 def _blocks_of(model: nn.Module) -> Iterator[Block]:
+    for container, composite in _divisible(model):
+        for member in composite:
+            block = Block([member], member.forward)
+            member.forward = block.compute  # type: ignore[method-assign]
+            yield block
+        if not composite:
+            assert isinstance(container, nn.Sequential)
+            yield from _cut(container, list(container))
+
+
+def _divisible(model: nn.Module) -> Iterator[tuple[nn.Module, list[nn.Module]]]:
+    """Yield each list or sequence of blocks with its composite members; without any it is one of layers."""
     if not isinstance(model, nn.Sequential | nn.ModuleList):
         for child in model.children():
-            yield from _blocks_of(child)
+            yield from _divisible(child)
         return
-    members = list(model)
-    composite = [member for member in members if any(True for _ in member.children())]
-    for member in composite:
-        block = Block([member], member.forward)
-        member.forward = block.compute  # type: ignore[method-assign]
-        yield block
-    if not composite and isinstance(model, nn.Sequential) and len(members) >= MIN_LAYERS:
-        yield from _cut(model, members)
+    composite = [member for member in model if any(True for _ in member.children())]
+    if composite or (isinstance(model, nn.Sequential) and len(model) >= MIN_LAYERS):
+        yield model, composite
 
 
 def _cut(sequence: nn.Sequential, layers: list[nn.Module]) -> list[Block]:

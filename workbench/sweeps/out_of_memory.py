@@ -84,8 +84,7 @@ class OtherWays:
             name for name in kept
             if next_way(self.plan, changeable=[name], has_blocks=self._has_blocks, tried=self._tried)
         ]  # fmt: skip
-        words = "".join(f"; plan.{name} stays {self.plan.get(name)}, as it is not auto" for name in possible)
-        return words
+        return "".join(f"; plan.{name} stays {self.plan.get(name)}, as it is not auto" for name in possible)
 
 
 def _words(way: PartialPlan, before: PartialPlan) -> str:

@@ -39,6 +39,7 @@ from workbench.planning.plan_resolution import field_of
 from workbench.planning.settings import TrialSettings, reference_lr, resolve
 from workbench.resources.compiler import check_compiler
 from workbench.strategies.recompute import has_blocks
+from workbench.strategies.single import normalisations
 from workbench.strategies.strategy import StepSettings, Strategy, Worker
 from workbench.strategies.weight_mean import EqualMean, MovingMean, WeightMean
 from workbench.training.gradient_hook import gradient_hook_of
@@ -134,7 +135,7 @@ def assemble(task: TrialTask, worker: Worker, profiler: StepProfiler | None = No
         validation=validation,
         metrics=metrics,
         objectives=experiment.objectives,
-        mixes_samples=any(isinstance(each, nn.modules.batchnorm._BatchNorm) for each in model.modules()),
+        mixes_samples=bool(normalisations(model)),
         has_blocks=has_blocks(model),
         loaders=loaders,
         privacy=privacy,

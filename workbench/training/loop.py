@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from workbench.artifacts import Artifacts
-from workbench.data.batches import drawn_batches, num_batches
+from workbench.data.batches import num_batches
 from workbench.errors import ExperimentError
 from workbench.events import CheckpointSaved, Event, TrialPlanned, TrialReported
 from workbench.exchanges.capabilities import capabilities_of as exchange_capabilities
@@ -166,13 +166,8 @@ class _Loop:
             epoch=self._epochs_done,
             seed=self._task.seed,
             start=self._steps_of_epoch,
+            sample_rate=None if parts.privacy is None else parts.privacy.sample_rate,
         )
-        if parts.privacy is not None:
-            batches = drawn_batches(
-                len(parts.train),
-                sample_rate=parts.privacy.sample_rate,
-                num_batches=self._steps_per_epoch - self._steps_of_epoch,
-            )
         for step, indices in enumerate(batches, start=self._step):
             measured_micro_batch = self._noise.micro_batch(step, len(indices))
             yield WorkerBatch(

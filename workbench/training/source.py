@@ -11,7 +11,13 @@ import torch
 from torch import Tensor
 
 from workbench.data import Datasets, Split
-from workbench.data.batches import global_batches, num_equal_batches, worker_part
+from workbench.data.batches import (
+    drawn_batches,
+    global_batches,
+    num_batches,
+    num_equal_batches,
+    worker_part,
+)
 from workbench.data.draws import Draws
 from workbench.data.ordered import OrderedSplit
 from workbench.data.splits import ArraySplit
@@ -60,16 +66,20 @@ class Source:
         return len(self.all_indices)
 
     def batches(
-        self, *, global_batch: int, epoch: int, seed: int, start: int = 0
+        self, *, global_batch: int, epoch: int, seed: int, start: int = 0, sample_rate: float | None = None
     ) -> Iterator[np.ndarray[Any, Any]]:
         """Walk through the global batches of an epoch of training; see `data.batches.global_batches`.
 
-        Samples are visited in random order, but where the split has an order of its own.
+        Samples are visited in random order, but where the split has an order of its own. With a `sample_rate`
+        each batch takes every sample with this probability; see `data.batches.drawn_batches`.
         """
         self.epoch, self.seed = epoch, seed
         is_ordered = isinstance(self._split, OrderedSplit)
         if isinstance(self._split, OrderedSplit):
             self._split.begin(epoch, seed)
+        if sample_rate is not None:
+            num_left = num_batches(len(self), global_batch) - start
+            return drawn_batches(len(self), sample_rate=sample_rate, num_batches=num_left)
         return global_batches(
             len(self), global_batch=global_batch, epoch=epoch, seed=seed, shuffle=not is_ordered, start=start
         )
