@@ -143,7 +143,7 @@ def _widest(usable: Variants) -> tuple[Variant, int, Timed]:
             "no plan of the run was timed on one worker and on several with the same micro batch",
             field="plan.workers",
             next_step="Run `workbench advise FILE` with plan.workers: auto where there are several workers, "
-            "or a sweep over plan.workers with a fixed plan.micro_batch.",
+            "or a sweep over workers with a fixed plan.micro_batch and plan.accumulation 1.",
         )
     (_, variant, micro_batch), timed = max(usable.items(), key=lambda item: (len(item[1]), item[0][2]))
     return variant, micro_batch, timed

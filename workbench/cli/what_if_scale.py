@@ -34,7 +34,8 @@ def what_if_scale(run_id: str, efficiency: float, servers: bool, up_to: int | No
     Every worker takes the same micro batch. Workers pay while the efficiency is reached; the curve bends
     where one more brings less than half a worker. With fewer parameter servers than shown their network is
     the bottleneck, more would idle. Numbers of workers that the measurements do not reach are left out
-    unless --up-to names them. A sweep over plan.workers with a fixed plan.micro_batch measures them, too.
+    unless --up-to names them. A sweep over workers with a fixed plan.micro_batch and
+    plan.accumulation 1 measures them, too.
     """
     from workbench.advisor.scale import scale_of
     from workbench.runs.what_if import measurements_of
