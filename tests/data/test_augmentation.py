@@ -130,6 +130,6 @@ def test_token_ids_are_not_changed():
 def test_classes_of_pixels_stay_where_they_are():
     split = ArraySplit(np.zeros((3, 1, 8, 8), dtype=np.float32), np.zeros((3, 8, 8), dtype=np.int64))
     masks = Datasets("masks", "classification", split, split, (1, 8, 8), 2, target_shape=(8, 8))
-    with pytest.raises(ExperimentError, match="the class of each place stays where it is"):
+    with pytest.raises(ExperimentError, match="the targets stay at their places"):
         augmented(masks, Augmentation(crop=0.2))
     assert augmented(masks, Augmentation(cutout=0.2)) is not masks

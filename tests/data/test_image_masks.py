@@ -45,7 +45,7 @@ def test_a_class_that_has_no_name_is_refused_with_its_file(tmp_path):
 def test_an_image_without_its_mask_is_named(tmp_path):
     write(tmp_path / "set", [np.ones((16, 16))] * 3)
     (tmp_path / "set" / "masks" / "1.png").unlink()
-    with pytest.raises(DataError, match="1 has no image or no mask"):
+    with pytest.raises(DataError, match="1 is not in both folders"):
         load("masks", {"path": str(tmp_path / "set")})
 
 

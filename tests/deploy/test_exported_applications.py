@@ -4,11 +4,13 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+from jsonschema import Draft202012Validator
 
 from tests.deploy.test_exported_bundle import BLOCK
 from tests.deploy.trained import exported
@@ -149,3 +151,50 @@ def test_each_pixel_has_a_class(tmp_path: Path) -> None:
         np.testing.assert_allclose(answers.probabilities, expected, atol=1e-5)
         assert answers.classes is not None
         assert answers.classes.shape == (size, 32, 32)
+
+
+def test_boxes_are_found_in_an_image_everywhere(tmp_path: Path) -> None:
+    made, data, card = exported(tmp_path / "bundle", "detector", {"name": "boxes"}, width=4)
+    assert (card.outputs[0].kind, card.outputs[0].shape) == ("boxes", (8, 8, 14))
+    inputs = data.validation.batch(np.arange(7))[0]
+    pixels = np.round(inputs * 127.5 + 127.5)
+    predictor = Predictor.open(tmp_path / "bundle", threads=1)
+    for size in (1, 7):
+        answers = predictor.predict({"inputs": pixels[:size]})
+        with torch.no_grad():
+            found = made(torch.from_numpy(inputs[:size]))
+        expected = torch.cat([found[..., :4], found[..., 4:].sigmoid()], dim=-1)
+        assert answers.values is not None
+        np.testing.assert_allclose(answers.values, expected.numpy(), atol=1e-5)
+
+
+def test_found_boxes_are_the_same_in_python_in_the_script_and_served(tmp_path: Path) -> None:
+    # Untrained scores are all alike and low, so that the last layer is made to answer with some boxes.
+    def raised(model: Any) -> None:
+        with torch.no_grad():
+            model.layers[-1].weight.mul_(8.0)
+            model.layers[-1].bias[4:] = -1.0
+
+    _, data, card = exported(tmp_path / "bundle", "detector", {"name": "boxes"}, change=raised, width=4)
+    pixels = np.round(data.validation.batch(np.arange(5))[0] * 127.5 + 127.5)
+    np.save(tmp_path / "scenes.npy", pixels)
+    predictor = Predictor.open(tmp_path / "bundle", threads=1)
+    answers = predictor.predict(columns_from(card, tmp_path / "scenes.npy"))
+    assert answers.boxes is not None
+    assert min(map(len, answers.boxes)) > 3
+
+    header, rows = table_of(card, answers)
+    assert header == ["prediction"]
+    assert [json.loads(row[0]) for row in rows] == answers.boxes
+    printed = [json.loads(line) for line in run_script(tmp_path / "bundle", tmp_path / "scenes.npy")]
+    for mine, others in zip(answers.boxes, printed, strict=True):
+        assert [box["class"] for box in mine] == [box["class"] for box in others]
+        np.testing.assert_allclose(
+            [list(box.values())[1:] for box in mine], [list(box.values())[1:] for box in others], rtol=1e-5
+        )
+
+    read = RowReader(card).read([{"inputs": image.tolist()} for image in pixels])
+    served = answers_as_json(card, predictor.compute(feeds_of_rows(card, read)))
+    assert served == [{"boxes": boxes} for boxes in answers.boxes]
+    for answer in served:
+        Draft202012Validator(answer_schema(card.outputs[0])).validate(answer)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -63,12 +64,16 @@ def trained(model: str, data: Datasets, **values: Any) -> nn.Module:
     return grown
 
 
-def exported(folder: Path, model: str, data: Any, **values: Any) -> tuple[nn.Module, Datasets, Card]:
-    """Train a model and export it into a folder."""
+def exported(
+    folder: Path, model: str, data: Any, *, change: Callable[[nn.Module], None] | None = None, **values: Any
+) -> tuple[nn.Module, Datasets, Card]:
+    """Train a model, change its weights if that is wanted, and export it into a folder."""
     wanted = experiment(model, data)
     assert wanted.data is not None
     loaded = load(wanted.data.name, wanted.data.options, seed=wanted.seed)
     made = trained(model, loaded, **values)
+    if change is not None:
+        change(made)
     folder.mkdir(exist_ok=True)
     origin = Exported(
         "mine", "mine-1", 3, model, str(data), loaded.task, {"val_loss": 0.5, "val_accuracy": 0.9},

@@ -43,6 +43,8 @@ SHAPED: list[
     ("text_encoder", {"width": 16, "num_layers": 2}, (7,), 3, 11, (), (2, 3)),
     ("text_encoder", {"width": 12, "num_heads": 3, "dropout": 0.1}, (7,), 3, 11, (7,), (2, 7, 3)),
     ("unet", {"width": 4}, (1, 8, 8), 3, None, (8, 8), (2, 8, 8, 3)),
+    ("detector", {"width": 4}, (1, 16, 16), 3, None, (2, 5), (2, 4, 4, 7)),
+    ("detector", {"width": 3, "num_blocks": 1, "dropout": 0.1}, (3, 9, 17), 2, None, (6, 5), (2, 4, 8, 6)),
     ("unet", {"width": 3, "num_halvings": 3, "dropout": 0.1}, (3, 13, 22), 2, None, (13, 22), (2, 13, 22, 2)),
 ]
 

@@ -184,8 +184,8 @@ class TestReading:
         assert {(file["name"], file["kind"]) for file in found[2:]} == {
             (name, "example")
             for name in (
-                "breast_cancer", "digits", "digits_exits", "federated", "labelled_text", "masks", "series",
-                "tagged_text", "text",
+                "boxes", "breast_cancer", "digits", "digits_exits", "federated", "labelled_text", "masks",
+                "series", "tagged_text", "text",
             )
         }  # fmt: skip
         assert all(Path(file["path"]).is_file() for file in found[2:])

@@ -31,6 +31,7 @@ DATASETS = Registry(
         "labelled_text": "workbench.data.labelled_text:LabelledTextOptions",
         "tagged_text": "workbench.data.tagged_text:TaggedTextOptions",
         "masks": "workbench.data.masks:MasksOptions",
+        "boxes": "workbench.data.boxes:BoxesOptions",
     },
     group="workbench.datasets",
 )

@@ -45,8 +45,11 @@ def augmented(datasets: Datasets, changes: Augmentation) -> Datasets:
             raise _refusal(name, "samples have no places", "images, or series of shape (time, features)")
         if name == "mixup" and datasets.task not in ("classification", "regression"):
             raise _refusal(name, f"the task is {datasets.task}", "classification, regression")
-        if name not in ("noise", "cutout") and datasets.task == "classification" and datasets.target_shape:
-            raise _refusal(name, "the class of each place stays where it is", "noise, cutout")
+        has_places = datasets.task == "detection" or (
+            datasets.task == "classification" and datasets.target_shape
+        )
+        if name not in ("noise", "cutout") and has_places:
+            raise _refusal(name, "the targets stay at their places in the image", "noise, cutout")
     num_classes = datasets.num_outputs if datasets.task == "classification" else None
     train = AugmentedSplit(datasets.train, changes, num_classes)
     return Datasets(**{**vars(datasets), "train": train})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
@@ -12,7 +13,7 @@ from pydantic import Field
 from workbench.data.decoded import DecodedImages, is_worth_keeping, open_decoded
 from workbench.data.options import DatasetOptions, existing_path
 from workbench.data.reading import Reading, some_of
-from workbench.data.splits import Datasets, Task, split_indices
+from workbench.data.splits import Datasets, Split, Task, split_indices
 from workbench.errors import DataError, ExperimentError
 
 ENDINGS = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
@@ -23,7 +24,7 @@ PARTS = {
 }
 _MADE_WITH = "RGB or L, bilinear, 1"
 """Changes whenever pixels are made differently from the same file."""
-_MIDDLE = 127.5
+MIDDLE = 127.5
 """The value of a pixel that becomes 0."""
 Listed = tuple[tuple[str, ...], np.ndarray, np.ndarray]
 
@@ -89,10 +90,7 @@ class ImagesOptions(DatasetOptions):
 
     def reading(self, *, seed: int) -> Reading:
         """Return how pixels from 0 to 255 become inputs; see DatasetOptions.reading."""
-        train = self.load(seed=seed, cache=None).train
-        indices = some_of(min(len(train), 200))
-        pixels = np.asarray(train.batch(indices)[0]) * _MIDDLE + _MIDDLE
-        return Reading({"inputs": pixels.round()}, indices, mean=_MIDDLE, scale=_MIDDLE)
+        return pixel_reading(self.load(seed=seed, cache=None).train)
 
     def _split(self, listed: Listed, cache: Path | None) -> FolderSplit:
         _, files, targets = listed
@@ -130,7 +128,7 @@ class FolderSplit:
             DataError: If a file cannot be decoded; it names the file.
         """
         images = np.stack([self._pixels(int(index)) for index in indices])
-        return images.astype(np.float32) / _MIDDLE - 1.0, self.targets[indices]
+        return images.astype(np.float32) / MIDDLE - 1.0, self.targets[indices]
 
     def part(self, indices: np.ndarray) -> FolderSplit:
         """Return the images at `indices`, which share what is kept of all of them."""
@@ -227,3 +225,39 @@ def _list(folder: Path) -> Listed:
         files += found
         targets += [number] * len(found)
     return tuple(entry.name for entry in class_folders), np.array(files), np.array(targets, dtype=np.int64)
+
+
+def pixel_reading(train: Split) -> Reading:
+    """Return how pixels from 0 to 255 become inputs from -1 to 1, with some of the training samples."""
+    indices = some_of(min(len(train), 200))
+    pixels = np.asarray(train.batch(indices)[0]) * MIDDLE + MIDDLE
+    return Reading({"inputs": pixels.round()}, indices, mean=MIDDLE, scale=MIDDLE)
+
+
+def paired_files(folder: Path, other: str, endings: Collection[str]) -> tuple[list[str], list[str]]:
+    """Return the images of a folder and the files of the same names that describe them.
+
+    Args:
+        folder: Holds the folder `images`, and the other one.
+        other: The name of the other folder.
+        endings: The extensions of the files there, in small letters.
+
+    Raises:
+        DataError: If a file has no partner, or there are fewer than two images.
+    """
+    found = {
+        part: {
+            file.relative_to(folder / part).with_suffix(""): str(file)
+            for file in sorted((folder / part).rglob("*")) if file.suffix.lower() in of_part
+        }
+        for part, of_part in (("images", ENDINGS), (other, endings))
+    }  # fmt: skip
+    images, others = found["images"], found[other]
+    alone = sorted(str(name) for name in images.keys() ^ others.keys())
+    if alone or len(images) < 2:
+        problem = f"{alone[0]} is not in both folders" if alone else f"{folder} holds {len(images)} images"
+        raise DataError(
+            problem, field="data.path",
+            allowed=f"images and {other}, two folders with files of the same names",
+        )  # fmt: skip
+    return list(images.values()), [others[name] for name in images]

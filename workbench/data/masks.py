@@ -12,17 +12,16 @@ from pydantic import Field, model_validator
 from typing_extensions import Self
 
 from workbench.data.cache import Cached, cached, file_stamp
-from workbench.data.images import ENDINGS
+from workbench.data.images import ENDINGS, paired_files, pixel_reading
 from workbench.data.options import DatasetOptions, existing_path
-from workbench.data.reading import Reading, some_of
+from workbench.data.reading import Reading
+from workbench.data.scenes import load_scenes
 from workbench.data.splits import ArraySplit, Datasets, Split, Task, split_indices
 from workbench.errors import DataError, ExperimentError
 
 IGNORED = -100
 """The class of a pixel that losses and metrics leave out."""
 _UNKNOWN_PIXEL = 255
-_MIDDLE = 127.5
-_NUM_SCENES, _SCENE, _NUM_DIGITS = 1_000, 32, 3
 
 
 class MasksOptions(DatasetOptions):
@@ -55,13 +54,13 @@ class MasksOptions(DatasetOptions):
     def load(self, *, seed: int, cache: Path | None) -> Datasets:
         """List and split the images; see DatasetOptions.load."""
         if self.path is None:
-            made = cached("masks", {"scenes": _NUM_SCENES}, _scenes, code=[__file__], folder=cache)
-            whole: Split = ArraySplit(made.arrays["inputs"], made.arrays["targets"])
+            made = load_scenes(cache)
+            whole: Split = ArraySplit(made["inputs"], made["masks"])
             names = ("background", *map(str, range(10)))
-            shape = (1, _SCENE, _SCENE)
+            shape = made["inputs"].shape[1:]
         else:
             folder = existing_path(self.path)
-            images, masks = _pairs(folder)
+            images, masks = paired_files(folder, "masks", ENDINGS)
             names = self.classes or self._numbered(masks, cache)
             whole = MaskSplit(np.array(images), np.array(masks), self.size, self.channels, len(names))
             shape = (self.channels, self.size, self.size)
@@ -79,10 +78,7 @@ class MasksOptions(DatasetOptions):
 
     def reading(self, *, seed: int) -> Reading:
         """Return how pixels from 0 to 255 become inputs; see DatasetOptions.reading."""
-        train = self.load(seed=seed, cache=None).train
-        indices = some_of(min(len(train), 200))
-        pixels = np.asarray(train.batch(indices)[0]) * _MIDDLE + _MIDDLE
-        return Reading({"inputs": pixels.round()}, indices, mean=_MIDDLE, scale=_MIDDLE)
+        return pixel_reading(self.load(seed=seed, cache=None).train)
 
     def _numbered(self, masks: Sequence[str], cache: Path | None) -> tuple[str, ...]:
         """Return the numbers up to the largest that a mask holds, for which all are read once."""
@@ -157,25 +153,6 @@ def _part(split: Split, indices: np.ndarray) -> Split:
     return ArraySplit(split.inputs[indices], split.targets[indices])
 
 
-def _pairs(folder: Path) -> tuple[list[str], list[str]]:
-    """Return the images of a folder and their masks, which have the same names."""
-    found = {
-        part: {
-            file.relative_to(folder / part).with_suffix(""): str(file)
-            for file in sorted((folder / part).rglob("*")) if file.suffix.lower() in ENDINGS
-        }
-        for part in ("images", "masks")
-    }  # fmt: skip
-    images, masks = found["images"], found["masks"]
-    alone = sorted(str(name) for name in images.keys() ^ masks.keys())
-    if alone or len(images) < 2:
-        raise DataError(
-            f"{alone[0]} has no image or no mask" if alone else f"{folder} holds {len(images)} images",
-            field="data.path", allowed="images and masks, two folders with files of the same names",
-        )  # fmt: skip
-    return list(images.values()), [masks[name] for name in images]
-
-
 def _decode_mask(path: str, size: int | None) -> np.ndarray:
     from PIL import Image
 
@@ -190,22 +167,3 @@ def _decode_mask(path: str, size: int | None) -> np.ndarray:
             f"{path} cannot be read as a mask: {error}", field="data.path",
             allowed="a grey or a palette image whose pixels are numbers of classes",
         ) from error  # fmt: skip
-
-
-def _scenes() -> Cached:
-    """Return scenes of digits on noise, as inputs from -1 to 1, with the digit of each pixel, 0 for none."""
-    from sklearn.datasets import load_digits
-
-    digits, numbers = load_digits(return_X_y=True)
-    random = np.random.default_rng(0)
-    pixels = random.normal(30, 20, (_NUM_SCENES, _SCENE, _SCENE))
-    masks = np.zeros((_NUM_SCENES, _SCENE, _SCENE), dtype=np.int64)
-    for scene in range(_NUM_SCENES):
-        for number in random.integers(0, len(digits), _NUM_DIGITS):
-            top, left = random.integers(0, _SCENE - 8, 2)
-            digit = digits[number].reshape(8, 8) / 16.0
-            place = (scene, slice(top, top + 8), slice(left, left + 8))
-            pixels[place] = np.maximum(pixels[place], 200 * digit + random.normal(0, 20, (8, 8)))
-            masks[place] = np.where(digit > 0.4, numbers[number] + 1, masks[place])
-    inputs = np.clip(np.round(pixels), 0, 255)[:, None].astype(np.float32) / _MIDDLE - 1.0
-    return Cached({"inputs": inputs.astype(np.float32), "targets": masks}, {})

@@ -68,6 +68,7 @@ def load_own(
         num_outputs=_num_outputs(description, targets, name),
         vocabulary_size=description.vocabulary_size,
         class_names=description.class_names,
+        target_shape=tuple(targets.shape[1:]) if description.task == "detection" else (),
     )
 
 

@@ -206,6 +206,8 @@ def _target(datasets: Datasets, target: np.ndarray) -> str:
         ]
     if datasets.task == "classification" and target.ndim == 2 and datasets.class_names:  # of each pixel
         return ", ".join(datasets.class_names[int(number)] for number in np.unique(target[target >= 0]))
+    if datasets.task == "detection" and datasets.class_names:
+        return ", ".join(datasets.class_names[int(number)] for number in target[:, 0] if number >= 0)
     return ", ".join(format_number(number) for number in target.reshape(-1)[:MAX_CELLS])
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from workbench.data.collating import collate
 
-Task = Literal["classification", "regression", "language_model", "other"]
+Task = Literal["classification", "regression", "language_model", "detection", "other"]
 
 
 class Split(Protocol):
@@ -133,7 +133,7 @@ class Datasets:
 
     Attributes:
         name: Its display name.
-        task: What to predict: a class, a number, the next token, or something that only the model knows.
+        task: What to predict: a class, a number, the next token, boxes, or what only the model knows.
         train: Samples to learn from.
         validation: Samples to choose the best configuration by.
         test: Samples that no decision has used, if the data set has some.
@@ -143,7 +143,8 @@ class Datasets:
         vocabulary_size: Number of token ids, where inputs are token ids.
         class_names: Names of the classes, or of the tokens, by number, where they have names.
         target_shape: Shape of one sample's targets where it has several: (height, width) or (context,) where
-            each pixel or token has a class, (horizon, series) of a forecast, whose targets are flat.
+            each pixel or token has a class, (horizon, series) of a forecast, whose targets are flat, and
+            (boxes, 5) of boxes: class, left, top, right and bottom as shares of the image; class -1 for none.
         token_names: The texts that token ids stand for, where classes have other names.
     """
 

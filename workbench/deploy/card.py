@@ -24,7 +24,7 @@ VERSION = 1
 """The version of the format, which grows when an older reader would misunderstand a card."""
 
 InputKind = Literal["number", "category", "text", "date", "array"]
-AnswerKind = Literal["classes", "values", "outputs"]
+AnswerKind = Literal["classes", "values", "boxes", "outputs"]
 
 
 class _Part(BaseModel):
@@ -76,8 +76,9 @@ class Output(_Part):
 
     Attributes:
         name: Its name in the graph.
-        kind: classes: a probability for each class; values: predicted numbers; outputs: what the model
-            returns, unchanged.
+        kind: classes: a probability for each class; values: predicted numbers; boxes: for each cell of an
+            image the edges of a box, as shares of the image, and a score of each class; outputs: what the
+            model returns, unchanged.
         shape: The shape for one sample.
         classes: The names of the classes.
         targets: The names of what is predicted.

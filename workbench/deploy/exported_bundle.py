@@ -25,11 +25,12 @@ from workbench.deploy.graph import OPSET, onnx
 from workbench.deploy.onnx_export import BATCHES, TOLERANCE, difference_of
 from workbench.deploy.placement.stage_export import add_stages
 from workbench.deploy.predict_script import script
-from workbench.deploy.predictor import Answers, Predictor
+from workbench.deploy.predictor import Answers, Predictor, classes_in
 from workbench.deploy.statistics import describe_samples, of_numbers, of_texts
 from workbench.errors import RunError
 from workbench.experiment import Experiment
 from workbench.models.calls import call_model, map_tensors, output_in
+from workbench.models.detector import NUM_EDGES
 from workbench.models.exits import EarlyExits
 from workbench.training.loaders import as_tensors
 
@@ -202,6 +203,9 @@ def output_of(task: str, shape: tuple[int, ...], classes: Sequence[str], reading
         names = tuple(classes) if len(classes) == shape[-1] else tuple(map(str, range(shape[-1])))
         target = (reading.target,) if reading is not None and reading.target else ()
         return Output(name="probabilities", kind="classes", shape=shape, classes=names, targets=target)
+    if task == "detection" and len(shape) == 3:
+        names = tuple(classes) if classes else tuple(map(str, range(shape[-1] - NUM_EDGES)))
+        return Output(name="boxes", kind="boxes", shape=shape, classes=names)
     if task == "regression":
         target = (reading.target,) if reading is not None and reading.target else ()
         if reading is not None and reading.targets:
@@ -214,6 +218,8 @@ def answers_of(outputs: torch.Tensor, member: Member, output: Output) -> np.ndar
     """Return what a graph should answer where its model returns `outputs`."""
     if output.kind == "classes":
         return outputs.softmax(dim=-1).numpy()
+    if output.kind == "boxes":
+        return torch.cat([outputs[..., :NUM_EDGES], outputs[..., NUM_EDGES:].sigmoid()], dim=-1).numpy()
     if output.kind == "values":
         scale, mean = (
             torch.from_numpy(np.asarray(each, np.float32))
@@ -297,6 +303,8 @@ def _metric(name: str, value: float) -> Metric:
 
 
 def _distribution(answers: Answers) -> Any:
+    if answers.boxes is not None:
+        return of_texts([name for found in answers.boxes for name in classes_in(found)])
     if answers.classes is not None:
         return of_texts([str(name) for name in answers.classes.ravel()])
     if answers.values is None or answers.values.ndim > 2:

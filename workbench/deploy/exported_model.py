@@ -27,6 +27,7 @@ from workbench.deploy.onnx_module import OnnxModule
 from workbench.deploy.tree_graph import add_trees
 from workbench.errors import RunError
 from workbench.models.calls import call_model, output_in
+from workbench.models.detector import NUM_EDGES
 from workbench.models.fitted_estimator import FittedEstimator
 from workbench.models.trees import TreeEnsemble
 from workbench.training.loaders import as_tensors
@@ -191,6 +192,12 @@ def _answer(graph: Graph, found: str, member: Member, output: Output) -> str:
         return graph.add("Softmax", found, axis=-1)
     if output.kind == "outputs":
         return found
+    if output.kind == "boxes":
+        places = (0, NUM_EDGES, output.shape[-1], -1)
+        first, middle, end, last = (graph.constant(np.array([one], dtype=np.int64)) for one in places)
+        edges = graph.add("Slice", found, first, middle, last)
+        scores = graph.add("Sigmoid", graph.add("Slice", found, middle, end, last))
+        return graph.add("Concat", edges, scores, axis=-1)
     scale, mean = (np.asarray(each, np.float32) for each in (member.target_scale, member.target_mean))
     if np.any(scale != 1.0) or np.any(mean):
         found = graph.add("Add", graph.add("Mul", found, graph.constant(scale)), graph.constant(mean))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 
 from workbench.deploy.feeds import MISSING_TEXTS
+from workbench.models.found_boxes import MAX_BOXES, MAX_OVERLAP, MIN_SCORE
 
 _SCRIPT = '''\
 """Predict with model.onnx; needs numpy and onnxruntime only: python predict.py rows.csv (or rows.npy)."""
@@ -71,12 +72,38 @@ def read(path):
     }
 
 
+def overlap(one, other):
+    """Return the intersection over union of two boxes."""
+    sides = np.clip(np.minimum(one[2:], other[2:]) - np.maximum(one[:2], other[:2]), 0, None)
+    both = np.prod(one[2:] - one[:2]) + np.prod(other[2:] - other[:2]) - np.prod(sides)
+    return np.prod(sides) / both if both > 0 else 0.0
+
+
+def boxes(cells, classes):
+    """Return the boxes of an image, the best first, without those that show the same thing again."""
+    cells, found = cells.reshape(-1, 4 + len(classes)).astype(float), []
+    for place in np.argsort(-cells[:, 4:], axis=None, kind="stable"):
+        cell, number = divmod(int(place), len(classes))
+        edges, score = np.clip(cells[cell, :4], 0, 1), cells[cell, 4 + number]
+        if score < MIN_SCORE or len(found) == MAX_BOXES:
+            break
+        if all(other[0] != number or overlap(other[2], edges) <= MAX_OVERLAP for other in found):
+            found.append((number, score, edges))
+    names = ("left", "top", "right", "bottom")
+    return [
+        {"class": classes[number], "score": score, **dict(zip(names, edges.tolist()))}
+        for number, score, edges in found
+    ]
+
+
 if __name__ == "__main__":
     session = onnxruntime.InferenceSession(str(FOLDER / "model.onnx"), providers=["CPUExecutionProvider"])
     answers = session.run(None, read(sys.argv[1]))[0]
     classes = CARD["outputs"][0]["classes"]
     for answer in answers:
-        if not classes:
+        if CARD["outputs"][0]["kind"] == "boxes":
+            print(json.dumps(boxes(answer, classes)))
+        elif not classes:
             print(json.dumps(answer.tolist()))
         elif answer.ndim > 1:
             print(json.dumps([classes[place] for place in answer.reshape(-1, len(classes)).argmax(-1)]))
@@ -88,4 +115,8 @@ if __name__ == "__main__":
 def script() -> str:
     """Return the script."""
     texts = json.dumps(sorted(MISSING_TEXTS))
-    return _SCRIPT.replace("set(MISSING_TEXTS)", f"set({texts})")
+    script = _SCRIPT.replace("set(MISSING_TEXTS)", f"set({texts})")
+    limits = {"MIN_SCORE": MIN_SCORE, "MAX_BOXES": MAX_BOXES, "MAX_OVERLAP": MAX_OVERLAP}
+    for name, limit in limits.items():
+        script = script.replace(name, f"{limit:g}")
+    return script

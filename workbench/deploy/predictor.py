@@ -5,7 +5,7 @@ Checking and converting values is left to `feeds`, HTTP and batching to `serving
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from workbench.deploy.card import MODEL, Card, read_card, sha256_of
 from workbench.deploy.feeds import feeds_of
 from workbench.deploy.packages import needs
 from workbench.errors import RunError
+from workbench.models.found_boxes import FoundBox, find_boxes
 
 
 @dataclass(frozen=True)
@@ -28,12 +29,15 @@ class Answers:
             no classes are predicted.
         probabilities: The probability of each class, in the order of the card; None likewise.
         values: Predicted numbers, or what the model returns; None where classes are predicted.
+        boxes: What was found in each image, the best first: `class`, `score`, and `left`, `top`, `right` and
+            `bottom` as shares of the image; None where no boxes are predicted.
         notes: What the user should know about the samples, such as values that training never saw.
     """
 
     classes: np.ndarray | None = None
     probabilities: np.ndarray | None = None
     values: np.ndarray | None = None
+    boxes: list[list[dict[str, Any]]] | None = None
     notes: tuple[str, ...] = field(default=())
 
     def __len__(self) -> int:
@@ -102,6 +106,9 @@ class Predictor:
         """Return the outputs of the graph as answers; places after the end of a text have the class ""."""
         output = self.card.outputs[0]
         given = tuple(notes or ())
+        if output.kind == "boxes":
+            boxes = [[_named(box, output.classes) for box in find_boxes(cells)] for cells in found]
+            return Answers(values=found, boxes=boxes, notes=given)
         if output.kind != "classes":
             return Answers(values=found, notes=given)
         names = np.array(output.classes, dtype=object)
@@ -109,7 +116,17 @@ class Predictor:
         first = self.card.inputs[0]
         if feeds is not None and first.tokens is not None and len(output.shape) == 2:
             classes = np.where(feeds[first.name] == 0, "", classes)
-        return Answers(classes, found, None, given)
+        return Answers(classes, found, notes=given)
+
+
+def classes_in(boxes: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the class of each box of an image; an empty one, as for a missing value, if there is none."""
+    return [box["class"] for box in boxes] or [""]
+
+
+def _named(box: FoundBox, classes: Sequence[str]) -> dict[str, Any]:
+    number, *rest = box
+    return {"class": classes[number], **dict(zip(box._fields[1:], rest, strict=True))}
 
 
 def open_session(path: Path, *, threads: int | None = None) -> Any:

@@ -6,6 +6,7 @@ Checking the values is left to `feeds`.
 from __future__ import annotations
 
 import csv
+import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -68,6 +69,8 @@ def table_of(card: Card, answers: Answers) -> tuple[list[str], list[list[Any]]]:
         if answers.classes.ndim > 1:  # of each token or pixel
             return ["prediction"], [[" ".join(filter(None, each.ravel()))] for each in answers.classes]
         return header, [[name, *shares] for name, shares in pairs]
+    if answers.boxes is not None:
+        return ["prediction"], [[json.dumps(found)] for found in answers.boxes]
     assert answers.values is not None
     values = answers.values.reshape(len(answers), -1)
     names = ["prediction"] if values.shape[1] == 1 else [f"output {n}" for n in range(values.shape[1])]

@@ -11,7 +11,7 @@ from typing import Literal
 
 from workbench.registry import Registry
 
-Task = Literal["classification", "regression", "language_model", "other"]
+Task = Literal["classification", "regression", "language_model", "detection", "other"]
 
 MODELS = Registry(
     "model",
@@ -26,6 +26,7 @@ MODELS = Registry(
         "forecaster": "workbench.models.application_configurations:ForecasterConfiguration",
         "text_encoder": "workbench.models.token_configurations:TextEncoderConfiguration",
         "unet": "workbench.models.application_configurations:UNetConfiguration",
+        "detector": "workbench.models.application_configurations:DetectorConfiguration",
         "one_of": "workbench.models.one_of:OneOfConfiguration",
     },
     group="workbench.models",
@@ -38,6 +39,7 @@ LOSSES = Registry(
         "mean_squared_error": "workbench.models.losses:mean_squared_error",
         "mean_absolute_error": "workbench.models.losses:mean_absolute_error",
         "huber": "workbench.models.losses:huber",
+        "detection": "workbench.models.detector:detection_loss",
         "model": "workbench.models.losses:of_model",
     },
     group="workbench.losses",
@@ -54,6 +56,7 @@ METRICS = Registry(
         "perplexity": "workbench.models.metrics:PERPLEXITY",
         "macro_f1": "workbench.models.metrics:MACRO_F1",
         "mean_iou": "workbench.models.metrics:MEAN_IOU",
+        "mean_average_precision": "workbench.models.detector:MEAN_AVERAGE_PRECISION",
     },
     group="workbench.metrics",
 )
@@ -70,18 +73,22 @@ _TASKS: dict[str, tuple[Task, ...]] = {
     "root_mean_squared_error": ("regression",),
     "mean_absolute_error": ("regression",),
     "huber": ("regression",),
+    "detection": ("detection",),
+    "mean_average_precision": ("detection",),
 }
-_MAXIMIZED = ("accuracy", "top5_accuracy", "macro_f1", "mean_iou")
+_MAXIMIZED = ("accuracy", "top5_accuracy", "macro_f1", "mean_iou", "mean_average_precision")
 _DEFAULT_LOSSES: dict[Task, str] = {
     "classification": "cross_entropy",
     "regression": "mean_squared_error",
     "language_model": "cross_entropy",
+    "detection": "detection",
     "other": "model",
 }
 _DEFAULT_METRICS: dict[Task, tuple[str, ...]] = {
     "classification": ("accuracy",),
     "regression": ("mean_absolute_error", "root_mean_squared_error"),
     "language_model": ("accuracy", "perplexity"),
+    "detection": ("mean_average_precision",),
     "other": (),
 }
 

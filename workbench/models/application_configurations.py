@@ -1,4 +1,4 @@
-"""Configurations of models whose answers have the shape of the targets: forecasts, and classes of pixels.
+"""Configurations of models that answer more than once for a sample: forecasts, classes of pixels, boxes.
 
 As those of `configurations`, they need no torch until they build.
 """
@@ -10,10 +10,20 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from workbench.errors import ExperimentError
-from workbench.models.configurations import Activation, Dropout, ModelConfiguration
+from workbench.models.configurations import (
+    Activation,
+    ConvNetConfiguration,
+    Dropout,
+    ModelConfiguration,
+    Normalisation,
+)
 
 if TYPE_CHECKING:
     from torch import nn
+
+
+NUM_BOX_VALUES = 5
+"""What is known about a box: its class, and its left, top, right and bottom edge."""
 
 
 class ForecasterConfiguration(ModelConfiguration):
@@ -90,3 +100,55 @@ class UNetConfiguration(ModelConfiguration):
         from workbench.models.unet import UNet
 
         return UNet(self, num_channels=input_shape[0], num_outputs=num_outputs)
+
+
+class DetectorConfiguration(ModelConfiguration):
+    """A small detector: the blocks of a convnet, and for each cell of what is left a box and its class."""
+
+    name = "detector"
+
+    width: int = Field(
+        32, ge=1, le=4096, description="Channels of the first block; doubled in each next block."
+    )
+    num_blocks: int = Field(
+        2,
+        ge=1,
+        le=6,
+        description="Number of blocks, each at half the size: cells have 2 ** num_blocks pixels.",
+    )
+    convolutions_per_block: int = Field(2, ge=1, le=8, description="Number of 3x3 convolutions in a block.")
+    dropout: Dropout = Field(
+        0.0, description="Probability that a feature is dropped before the output layer."
+    )
+    activation: Activation = Field("relu", description="Function after each convolution.")
+    normalisation: Normalisation = "batch"
+
+    def backbone(self) -> ConvNetConfiguration:
+        """Return the configuration of the blocks."""
+        return ConvNetConfiguration(**self.model_dump(exclude={"dropout"}))
+
+    def build(
+        self, *, input_shape: tuple[int, ...], num_outputs: int, vocabulary_size: int | None
+    ) -> nn.Module:
+        """Refuse, as boxes are learned from boxes; see ModelConfiguration.build."""
+        raise ExperimentError(
+            "detector answers with boxes, and the data has none", field="model", allowed="data of boxes",
+            next_step="Choose convnet or resnet, or another data set.",
+        )  # fmt: skip
+
+    def build_for_targets(
+        self, *, input_shape: tuple[int, ...], num_outputs: int, vocabulary_size: int | None,
+        target_shape: tuple[int, ...],
+    ) -> nn.Module:  # fmt: skip
+        """Build it; see ModelConfiguration.build_for_targets."""
+        smallest = 2**self.num_blocks
+        if vocabulary_size is not None or len(input_shape) != 3 or min(input_shape[1:]) < smallest:
+            allowed = f"images of shape (channels, height, width) of at least {smallest} pixels each way"
+            self.refuse(input_shape, vocabulary_size, allowed)
+        if len(target_shape) != 2 or target_shape[1] != NUM_BOX_VALUES:
+            return self.build(
+                input_shape=input_shape, num_outputs=num_outputs, vocabulary_size=vocabulary_size
+            )
+        from workbench.models.detector import Detector
+
+        return Detector(self, input_shape=input_shape, num_outputs=num_outputs)

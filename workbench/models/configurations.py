@@ -24,6 +24,13 @@ if TYPE_CHECKING:
 
 Activation = Literal["relu", "gelu", "silu", "tanh"]
 Dropout = Annotated[float, Field(ge=0.0, lt=1.0)]
+Normalisation = Annotated[
+    Literal["batch", "group"],
+    Field(
+        description="Normalise over the samples of a batch, or over groups of channels of each sample alone, "
+        "as private training requires."
+    ),
+]
 
 
 class ModelConfiguration(BaseModel, ABC):
@@ -70,15 +77,16 @@ class ModelConfiguration(BaseModel, ABC):
             num_outputs: Classes, or numbers to predict.
             vocabulary_size: Number of token ids.
             target_shape: (height, width) or (context,) where each pixel or token has a class; for a forecast
-                (horizon, series), which are `num_outputs` flat numbers.
+                (horizon, series), which are `num_outputs` flat numbers; (boxes, 5) for boxes.
 
         Raises:
             ExperimentError: If the model cannot answer in this shape.
         """
         if math.prod(target_shape) != num_outputs:
             raise ExperimentError(
-                f"{self.name} answers once for a sample, which has a class for each of {target_shape} places",
-                field="model", next_step="Choose unet for images, or text_encoder for texts.",
+                f"{self.name} answers once for a sample, which has several targets: {target_shape}",
+                field="model",
+                next_step="Choose unet for masks, detector for boxes, or text_encoder for tagged texts.",
             )  # fmt: skip
         return self.build(input_shape=input_shape, num_outputs=num_outputs, vocabulary_size=vocabulary_size)
 
@@ -153,11 +161,7 @@ class ConvNetConfiguration(SequenceConfiguration):
         0.0, description="Probability that a feature is dropped before the output layer."
     )
     activation: Activation = Field("relu", description="Function after each convolution.")
-    normalisation: Literal["batch", "group"] = Field(
-        "batch",
-        description="Normalise over the samples of a batch, or over groups of channels of each sample alone, "
-        "as private training requires.",
-    )
+    normalisation: Normalisation = "batch"
 
     def build(
         self, *, input_shape: tuple[int, ...], num_outputs: int, vocabulary_size: int | None

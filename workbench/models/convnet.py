@@ -21,20 +21,7 @@ class ConvNet(nn.Module):
     ) -> None:
         """Build it; a block halves the image unless fewer than two rows or columns would be left."""
         super().__init__()
-        channels, height, width = input_shape
-        layers: list[nn.Module] = []
-        for block in range(configuration.num_blocks):
-            block_channels = configuration.width * 2**block
-            for _ in range(configuration.convolutions_per_block):
-                layers += [
-                    nn.Conv2d(channels, block_channels, kernel_size=3, padding=1, bias=False),
-                    _normalisation(configuration.normalisation, block_channels),
-                    ACTIVATIONS[configuration.activation](),
-                ]
-                channels = block_channels
-            if min(height, width) >= 4:
-                layers.append(nn.MaxPool2d(2))
-                height, width = height // 2, width // 2
+        layers, channels = convolutions(configuration, input_shape)
         self.features = nn.Sequential(*layers)
         self.dropout = nn.Dropout(configuration.dropout)
         self.output = nn.Linear(channels, num_outputs)
@@ -49,6 +36,27 @@ class ConvNet(nn.Module):
 
     def _predict(self, features: Tensor) -> Tensor:
         return self.output(self.dropout(features.mean(dim=(2, 3))))
+
+
+def convolutions(
+    configuration: ConvNetConfiguration, input_shape: tuple[int, ...]
+) -> tuple[list[nn.Module], int]:
+    """Return the layers up to the last block, and their number of channels."""
+    channels, height, width = input_shape
+    layers: list[nn.Module] = []
+    for block in range(configuration.num_blocks):
+        block_channels = configuration.width * 2**block
+        for _ in range(configuration.convolutions_per_block):
+            layers += [
+                nn.Conv2d(channels, block_channels, kernel_size=3, padding=1, bias=False),
+                _normalisation(configuration.normalisation, block_channels),
+                ACTIVATIONS[configuration.activation](),
+            ]
+            channels = block_channels
+        if min(height, width) >= 4:
+            layers.append(nn.MaxPool2d(2))
+            height, width = height // 2, width // 2
+    return layers, channels
 
 
 def _normalisation(kind: str, num_channels: int) -> nn.Module:

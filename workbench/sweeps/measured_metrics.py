@@ -22,6 +22,7 @@ _TASK_NAMES: dict[Task, str] = {
     "classification": "classification",
     "regression": "regression",
     "language_model": "language modelling",
+    "detection": "detection",
     "other": "other",
 }
 

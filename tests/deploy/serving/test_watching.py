@@ -8,7 +8,7 @@ import pytest
 
 from tests.services.served import write_table_bundle
 from workbench.cli.entry import run_command
-from workbench.deploy.card import read_card
+from workbench.deploy.card import Statistics, read_card
 from workbench.deploy.serving.drift import DriftMonitor
 from workbench.deploy.serving.kept_samples import KeptSamples, read_samples
 from workbench.deploy.serving.rows import RowReader
@@ -100,3 +100,35 @@ def test_the_command_shows_drift_and_the_next_step(bundle: Path, capsys: pytest.
     assert run_command(["drift", str(bundle), "--json"]) == 1
     found = json.loads(capsys.readouterr().out)
     assert found["models"]["animals"]["rows"] == 100
+
+
+@pytest.mark.parametrize(
+    ("usual", "other", "drifts"),
+    [
+        (
+            {"classes": [["sky", "road"], ["sky", "sky"]]},
+            {"classes": [["car", "car"], ["road", "car"]]},
+            True,
+        ),
+        ({"boxes": [{"class": "sky"}, {"class": "road"}]}, {"boxes": [{"class": "car"}]}, True),
+        ({"boxes": [{"class": "sky"}, {"class": "road"}]}, {"boxes": []}, True),
+        (
+            {"boxes": [{"class": "sky"}, {"class": "road"}]},
+            {"boxes": [{"class": "road"}, {"class": "sky"}]},
+            False,
+        ),
+    ],
+)
+def test_answers_for_places_and_boxes_drift_by_their_classes(
+    bundle: Path, usual: dict[str, Any], other: dict[str, Any], drifts: bool
+) -> None:
+    trained = Statistics(categories=("sky", "road"), shares=(0.6, 0.4, 0.0))
+    card = read_card(bundle).model_copy(update={"answers": trained})
+    monitor = DriftMonitor(card, window_rows=300)
+    [row] = RowReader(card).read([row_of(1)])
+    for answer in (usual, other, other):
+        for _ in range(300):
+            monitor.add(row, answer)
+    found = monitor.answers()
+    assert found is not None
+    assert found.has_drifted is drifts

@@ -15,6 +15,7 @@ import numpy as np
 from workbench.actions import suggest
 from workbench.deploy.card import Card, Statistics
 from workbench.deploy.distributions import Drift, bin_of, drift_of, num_bins
+from workbench.deploy.predictor import classes_in
 from workbench.deploy.serving.batching import Answer, Row
 from workbench.errors import Suggestion
 
@@ -52,8 +53,9 @@ class DriftMonitor:
         for (at, _, statistics), counts in zip(self._columns, self._now, strict=False):
             value = row[at]
             counts[bin_of(statistics, float(value.mean()) if isinstance(value, np.ndarray) else value)] += 1
-        if self._answers is not None and (value := _value_of(answer)) is not None:
-            self._now[-1][bin_of(self._answers, value)] += 1
+        if self._answers is not None:
+            for value in _values_of(answer):
+                self._now[-1][bin_of(self._answers, value)] += 1
         self._num_now += 1
         self.num_rows += 1
 
@@ -110,14 +112,18 @@ def _for_shell(suggestion: Suggestion) -> str:
     return suggestion.write(shlex.join(["workbench", *suggestion.words]))
 
 
-def _value_of(answer: Answer) -> Any:
-    """Return what an answer counts as: its class, or its only number."""
+def _values_of(answer: Answer) -> list[Any]:
+    """Return what an answer counts as: its class, those of its places or boxes, or its only number."""
     if "class" in answer:
-        return answer["class"]
+        return [answer["class"]]
+    if "classes" in answer:
+        return np.array(answer["classes"], dtype=object).ravel().tolist()
+    if "boxes" in answer:
+        return classes_in(answer["boxes"])
     values = answer["values"]
     if isinstance(values, dict) and len(values) == 1:
         [values] = values.values()
-    return values if isinstance(values, int | float) else None
+    return [values] if isinstance(values, int | float) else []
 
 
 def _plain(drift: Drift) -> dict[str, Any]:

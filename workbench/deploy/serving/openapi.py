@@ -110,6 +110,11 @@ def answer_schema(output: Output) -> dict[str, Any]:
             "probabilities": _named_numbers(output.classes, number),
         }
         return {"type": "object", "properties": {**named, "notes": notes}, "required": list(named)}
+    if output.kind == "boxes":
+        numbers = _named_numbers(("score", "left", "top", "right", "bottom"), {"type": "number"})
+        numbers["properties"]["class"] = {"type": "string", "enum": list(output.classes)}
+        boxes = {"type": "array", "items": numbers, "description": "The best first; shares of the image."}
+        return {"type": "object", "properties": {"boxes": boxes, "notes": notes}, "required": ["boxes"]}
     values = _named_numbers(output.targets, number) if output.targets else {"description": "Numbers."}
     if output.unit:
         values["description"] = f"In {output.unit}."

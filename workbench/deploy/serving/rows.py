@@ -244,6 +244,8 @@ def answers_as_json(card: Card, answers: Answers) -> list[Answer]:
             {"class": name, "probabilities": dict(zip(names, row, strict=True))}
             for name, row in zip(answers.classes.tolist(), _plain(answers.probabilities), strict=True)
         ]
+    if answers.boxes is not None:
+        return [{"boxes": found} for found in answers.boxes]
     assert answers.values is not None
     found = answers.values.reshape(len(answers.values), *output.shape)
     if output.kind == "values" and len(output.targets) == math.prod(output.shape):

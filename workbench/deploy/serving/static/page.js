@@ -139,8 +139,9 @@ function rowsOf(names, numbers, withBars) {
 
 function showAnswer(answer, seconds) {
   const shown = [];
-  if (answer.classes !== undefined) {
-    shown.push(element("pre", {}, JSON.stringify(answer.classes)));
+  const parts = answer.classes ?? answer.boxes;
+  if (parts !== undefined) {
+    shown.push(element("pre", {}, parts.map((each) => JSON.stringify(each)).join("\n")));
   } else if (answer.class !== undefined) {
     shown.push(element("div", { className: "result" }, answer.class));
     shown.push(rowsOf(Object.keys(answer.probabilities), Object.values(answer.probabilities), true));

@@ -1,0 +1,136 @@
+"""Images with boxes around what they show: folders of images and labels, or scenes made on the spot."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from pydantic import Field, model_validator
+from typing_extensions import Self
+
+from workbench.data.images import FolderSplit, paired_files, pixel_reading
+from workbench.data.options import DatasetOptions, existing_path
+from workbench.data.reading import Reading
+from workbench.data.scenes import load_scenes
+from workbench.data.splits import ArraySplit, Datasets, Task, split_indices
+from workbench.errors import DataError, ExperimentError
+
+NO_BOX = -1
+"""The class of a row of targets that holds no box, where other images have more boxes."""
+
+
+class BoxesOptions(DatasetOptions):
+    """A folder with `images` and `labels`, files of the same names, to find things in images.
+
+    Labels are in the format of YOLO: a text file for each image, a line for each box, with the number of the
+    class and the centre, the width and the height as shares of the image. Images are resized to squares;
+    values go from -1 (black) to 1 (white). Without a path, 1,000 noisy scenes of 32 x 32 pixels with
+    scikit-learn's handwritten digits, to be found and read.
+    """
+
+    path: Path | None = Field(None, description="The folder; scenes of digits by default.")
+    size: int = Field(64, ge=8, le=1024, description="Height and width in pixels; scenes have 32.")
+    channels: Literal[1, 3] = Field(3, description="1 for grey, 3 for red, green and blue; scenes have 1.")
+    classes: tuple[str, ...] = Field(
+        (), description="Names of the classes by number; numbers up to the largest of all labels by default."
+    )
+    validation_fraction: float = Field(0.2, gt=0.0, lt=1.0, description="Share of the images held out.")
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        for option in ("size", "channels", "classes"):
+            if self.path is None and option in self.model_fields_set:
+                raise ExperimentError("needs a folder", field=option, next_step="Set path to a folder.")
+        return self
+
+    def find_task(self) -> Task:
+        """Return the task; see DatasetOptions.find_task."""
+        return "detection"
+
+    def load(self, *, seed: int, cache: Path | None) -> Datasets:
+        """List and split the images, and read all labels; see DatasetOptions.load."""
+        if self.path is None:
+            made = load_scenes(cache)
+            images, targets = made["inputs"], made["boxes"]
+            names, shape = tuple(map(str, range(10))), images.shape[1:]
+        else:
+            listed, labels = paired_files(existing_path(self.path), "labels", (".txt",))
+            images, targets = np.array(listed), _read_all(labels)
+            names, shape = self._names(labels, targets), (self.channels, self.size, self.size)
+
+        def part(indices: np.ndarray) -> ArraySplit | FolderSplit:
+            if self.path is None:
+                return ArraySplit(images[indices], targets[indices])
+            return FolderSplit(images[indices], targets[indices], self.size, self.channels)
+
+        train, validation = split_indices(
+            len(images), validation_fraction=self.validation_fraction, seed=seed
+        )
+        return Datasets(
+            name="boxes",
+            task="detection",
+            train=part(train),
+            validation=part(validation),
+            input_shape=shape,
+            num_outputs=len(names),
+            class_names=names,
+            target_shape=targets.shape[1:],
+        )
+
+    def reading(self, *, seed: int) -> Reading:
+        """Return how pixels from 0 to 255 become inputs; see DatasetOptions.reading."""
+        return pixel_reading(self.load(seed=seed, cache=None).train)
+
+    def _names(self, labels: Sequence[str], targets: np.ndarray) -> tuple[str, ...]:
+        largest = int(targets[..., 0].max())
+        if largest < 0:
+            raise DataError(
+                "no label file holds a box", field="data.path",
+                allowed="lines of class, centre x, centre y, width, height",
+            )  # fmt: skip
+        names = self.classes or tuple(map(str, range(largest + 1)))
+        if largest >= len(names):
+            first = labels[int(targets[..., 0].max(axis=1).argmax())]
+            raise DataError(
+                f"{first} holds the class {largest}", field="data.classes",
+                allowed=f"numbers below {len(names)}",
+            )  # fmt: skip
+        return names
+
+
+def _read_all(labels: Sequence[str]) -> np.ndarray:
+    """Return the boxes of all images, (images, most boxes of one, 5), the rest of class -1."""
+    found = [_read(Path(path)) for path in labels]
+    targets = np.zeros((len(found), max(1, *map(len, found)), 5), dtype=np.float32)
+    targets[..., 0] = NO_BOX
+    for boxes, row in zip(found, targets, strict=True):
+        row[: len(boxes)] = boxes
+    return targets
+
+
+def _read(path: Path) -> np.ndarray:
+    """Return the boxes of one image: class, left, top, right, bottom."""
+    try:
+        rows = [
+            [float(cell) for cell in line.split()] for line in path.read_text(encoding="utf-8").splitlines()
+            if line.strip()
+        ]  # fmt: skip
+        read = np.array(rows, dtype=np.float64).reshape(len(rows), 5)
+    except (OSError, ValueError) as error:
+        raise _refusal(path, str(error)) from error
+    number, centre, size = read[:, :1], read[:, 1:3], read[:, 3:]
+    if not np.isfinite(read).all() or (number < 0).any() or (number % 1).any():
+        raise _refusal(path, "a class is not a whole number from 0")
+    if ((centre < 0) | (centre > 1)).any() or ((size <= 0) | (size > 1)).any():
+        raise _refusal(path, "a box lies outside the image")
+    edges = np.concatenate([centre - size / 2, centre + size / 2], axis=1).clip(0.0, 1.0)
+    return np.concatenate([number, edges], axis=1)
+
+
+def _refusal(path: Path, problem: str) -> DataError:
+    return DataError(
+        f"{path} cannot be read as boxes: {problem}", field="data.path",
+        allowed="lines of class, centre x, centre y, width, height, the last four as shares of the image",
+    )  # fmt: skip

@@ -1,0 +1,50 @@
+"""Noisy images with a few handwritten digits in each, to be found and read: pixels, masks and boxes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from workbench.data.cache import Cached, cached
+from workbench.data.images import MIDDLE
+
+_NUM_SCENES, _SIZE, _NUM_DIGITS, _DIGIT = 1_000, 32, 3, 8
+
+
+def load_scenes(cache: Path | None) -> Mapping[str, np.ndarray]:
+    """Return 1,000 scenes of 32 x 32 pixels with scikit-learn's digits, always the same ones.
+
+    Args:
+        cache: Folder of the cache; the default one if None.
+
+    Returns:
+        `inputs`, values from -1 to 1 of shape (scenes, 1, 32, 32); `masks`, for each pixel 1 + the digit, or
+        0; `boxes` of shape (scenes, 3, 5), for each digit its number and the left, top, right and bottom edge
+        of what is visible on the noise, as shares of the side.
+    """
+    return cached("scenes", {"scenes": _NUM_SCENES}, _make, code=[__file__], folder=cache).arrays
+
+
+def _make() -> Cached:
+    from sklearn.datasets import load_digits
+
+    digits, numbers = load_digits(return_X_y=True)
+    random = np.random.default_rng(0)
+    pixels = random.normal(30, 20, (_NUM_SCENES, _SIZE, _SIZE))
+    masks = np.zeros((_NUM_SCENES, _SIZE, _SIZE), dtype=np.int64)
+    boxes = np.zeros((_NUM_SCENES, _NUM_DIGITS, 5), dtype=np.float32)
+    for scene in range(_NUM_SCENES):
+        for place, number in enumerate(random.integers(0, len(digits), _NUM_DIGITS)):
+            top, left = random.integers(0, _SIZE - _DIGIT, 2)
+            digit = digits[number].reshape(_DIGIT, _DIGIT) / 16.0
+            part = (scene, slice(top, top + _DIGIT), slice(left, left + _DIGIT))
+            pixels[part] = np.maximum(pixels[part], 200 * digit + random.normal(0, 20, (_DIGIT, _DIGIT)))
+            is_visible = digit > 0.4
+            masks[part] = np.where(is_visible, numbers[number] + 1, masks[part])
+            rows, columns = np.flatnonzero(is_visible.any(axis=1)), np.flatnonzero(is_visible.any(axis=0))
+            edges = (left + columns[0], top + rows[0], left + columns[-1] + 1, top + rows[-1] + 1)
+            boxes[scene, place] = (numbers[number], *(edge / _SIZE for edge in edges))
+    inputs = np.clip(np.round(pixels), 0, 255)[:, None].astype(np.float32) / MIDDLE - 1.0
+    return Cached({"inputs": inputs.astype(np.float32), "masks": masks, "boxes": boxes}, {})
