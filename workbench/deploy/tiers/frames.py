@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 MAGIC = b"WBTF"
-VERSION = 1
+VERSION = 2
 MAX_DIMS = 6
 MAX_PAYLOAD_BYTES = 16 * 2**20
 """The largest tensor that is accepted unless another limit is given."""
@@ -58,6 +58,8 @@ class Kind(enum.IntEnum):
     """Whether the receiver is alive."""
     ALIVE = 5
     """It is; the tensor is its load."""
+    FALLBACK = 6
+    """The probabilities of the classes, by a tier that would have sent the request further."""
 
 
 @dataclass(frozen=True, eq=False)

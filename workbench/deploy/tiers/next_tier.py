@@ -40,7 +40,8 @@ class NextTier:
 
     def __init__(
         self, route: Route, *, identity: Identity | None, heartbeat_s: float | None, max_bytes: int,
-        device: int = NOBODY,         on_wrong: Callable[[str], None] = lambda reason: None,
+        device: int = NOBODY, on_wrong: Callable[[str], None] = lambda reason: None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
         """Describe it; `run` connects to it.
 
@@ -51,10 +52,11 @@ class NextTier:
             max_bytes: How large a tensor of an answer may be.
             device: The number of this device, by which the other side knows that it is alive.
             on_wrong: Receives the reason where its certificate or one of its frames is refused.
+            clock: The time, in seconds, by which it is silent.
         """
         self.route = route
         self._identity, self._heartbeat_s, self._max_bytes = identity, heartbeat_s, max_bytes
-        self._device, self._on_wrong = device, on_wrong
+        self._device, self._on_wrong, self._clock = device, on_wrong, clock
         self._connection: Connection | None = None
         self._waiting: dict[int, asyncio.Future[Frame]] = {}
         self._numbers = itertools.count(_FIRST_FREE_NUMBER)
@@ -73,7 +75,7 @@ class NextTier:
             return False
         if self._heartbeat_s is None:
             return True
-        return time.monotonic() - self._seen_s < _MISSED * self._heartbeat_s
+        return self._clock() - self._seen_s < _MISSED * self._heartbeat_s
 
     @property
     def num_waiting(self) -> int:
@@ -108,7 +110,7 @@ class NextTier:
             raise NotAnsweredError(f"{self.route.name}: {error}") from error
         finally:
             self._waiting.pop(number, None)
-        if found.kind is not Kind.ANSWER:
+        if found.kind not in (Kind.ANSWER, Kind.FALLBACK):
             raise NotAnsweredError(f"{self.route.name} has refused the request")
         return replace(found, request=frame.request)
 
@@ -121,7 +123,7 @@ class NextTier:
                     self.route.host, self.route.port, identity=self._identity, name=self.route.name,
                     max_bytes=self._max_bytes,
                 )  # fmt: skip
-                self._seen_s, pause_s = time.monotonic(), _FIRST_PAUSE_S
+                self._seen_s, pause_s = self._clock(), _FIRST_PAUSE_S
                 await self._hold(self._connection)
             except FrameError as error:
                 self._on_wrong(error.reason)
@@ -152,7 +154,7 @@ class NextTier:
     async def _read(self, connection: Connection) -> None:
         while True:
             frame = await connection.receive()
-            self._seen_s = time.monotonic()
+            self._seen_s = self._clock()
             if frame.kind is Kind.ALIVE:
                 self._note_load(frame)
             elif (answered := self._waiting.get(frame.request)) is not None and not answered.done():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import statistics
 import time
 from collections.abc import Coroutine, Sequence
@@ -45,7 +46,7 @@ class Reply:
 
 async def send_requests(
     devices: Sequence[Route], samples: np.ndarray, moments_s: Sequence[float], *, identity: Identity | None,
-    timeout_s: float, is_scene: bool = False,
+    timeout_s: float, is_scene: bool = False, patience_s: float = 1.0,
 ) -> list[Reply]:  # fmt: skip
     """Send requests whether or not earlier ones are answered; return what came of them, in order.
 
@@ -55,7 +56,9 @@ async def send_requests(
         moments_s: When to send each request, in seconds from the start.
         identity: Who sends; None for unencrypted connections.
         timeout_s: How long an answer is waited for.
-        is_scene: Whether all devices see each sample: the first of their answers counts.
+        is_scene: Whether all devices see each sample: the first of their answers counts, and one that a
+            device gave only because it reached no further tier, if no other comes.
+        patience_s: How long another is then waited for; as long as a tier waits for the next one.
 
     Raises:
         OSError: If a device cannot be reached at the start.
@@ -81,7 +84,7 @@ async def send_requests(
             else:
                 link = links[number % len(links)]
                 requests = [link.request(Frame(Kind.REQUEST, number, samples[sample]), timeout_s=timeout_s)]
-            found = await _first(requests)
+            found = await _first(requests, patience_s)
             took_s = loop.time() - sent_s
             if found is None:
                 return Reply(sample, sent_s - began_s, took_s, None)
@@ -96,19 +99,27 @@ async def send_requests(
         await asyncio.gather(*running, return_exceptions=True)
 
 
-async def _first(requests: Sequence[Coroutine[Any, Any, Frame]]) -> Frame | None:
-    tasks = [asyncio.ensure_future(one) for one in requests]
+async def _first(requests: Sequence[Coroutine[Any, Any, Frame]], patience_s: float) -> Frame | None:
+    tasks = {asyncio.ensure_future(one) for one in requests}
+    running, fallback = tasks, None
+    until_s = math.inf
+    loop = asyncio.get_running_loop()
     try:
-        for done in asyncio.as_completed(tasks):
-            try:
-                return await done
-            except NotAnsweredError:
-                continue
+        while running and (left_s := until_s - loop.time()) > 0:
+            done, running = await asyncio.wait(
+                running, timeout=None if fallback is None else left_s, return_when=asyncio.FIRST_COMPLETED
+            )
+            answers = [one.result() for one in done if not isinstance(one.exception(), NotAnsweredError)]
+            for answer in answers:
+                if answer.kind is Kind.ANSWER:
+                    return answer
+            if fallback is None and answers:
+                fallback, until_s = answers[0], loop.time() + patience_s
     finally:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-    return None
+    return fallback
 
 
 async def _connected(links: Sequence[NextTier]) -> None:

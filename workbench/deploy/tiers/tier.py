@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import math
 import time
 from collections import Counter
 from dataclasses import replace
@@ -20,6 +21,7 @@ from workbench.deploy.serving.batching import BatchQueue, BatchTimes, measure_ba
 from workbench.deploy.tiers.features import Outgoing, restore
 from workbench.deploy.tiers.frames import Frame, Kind
 from workbench.deploy.tiers.next_tier import STATUS, NextTier, NotAnsweredError
+from workbench.deploy.tiers.own_time import OwnTime
 from workbench.deploy.tiers.scenes import Scenes
 from workbench.deploy.tiers.settings import TierSettings
 from workbench.deploy.tiers.stage_model import Result, StageModels
@@ -49,6 +51,7 @@ class Tier:
         self.counts: Counter[str] = Counter()
         self._busy_s = 0.0
         self._level = 0
+        self._time = OwnTime(settings.heartbeat_s)
         self._seen_s: dict[int, float] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._outgoing = Outgoing(settings.features, settings.noise)
@@ -58,6 +61,7 @@ class Tier:
             NextTier(
                 route, identity=identity, heartbeat_s=heartbeat_s, max_bytes=settings.max_bytes,
                 device=settings.device, on_wrong=lambda reason: self.listener.refused.update([reason]),
+                clock=self._time.now_s,
             )
             for route in settings.routes
         ]  # fmt: skip
@@ -76,7 +80,7 @@ class Tier:
 
     async def run(self) -> None:
         """Compute, connect and probe until cancelled."""
-        work = [self._queue.run(), *(route.run() for route in self._routes), self._watch()]
+        work = [self._queue.run(), *(route.run() for route in self._routes), self._watch(), self._time.run()]
         tasks = [asyncio.ensure_future(one) for one in work]
         try:
             await asyncio.gather(*tasks)
@@ -115,7 +119,7 @@ class Tier:
             while True:
                 frame = await connection.receive()
                 devices.add(frame.sender)
-                self._seen_s[frame.sender] = time.monotonic()
+                self._seen_s[frame.sender] = self._time.now_s()
                 if frame.kind is Kind.HEARTBEAT:
                     values = np.array(list(self.status().values()))
                     connection.send(Frame(Kind.ALIVE, frame.request, values))
@@ -153,6 +157,7 @@ class Tier:
             Exception: What computing raises.
         """
         further = self._plan()
+        is_fallback = bool(self._routes) and further is None
         if further is not None and (self.settings.sends_all or not self._models.can_begin(frame.stage)):
             try:
                 return await self._send(further, frame, values, frame.stage)
@@ -160,7 +165,7 @@ class Tier:
                 if not self._models.can_begin(frame.stage):
                     raise
                 self.counts["num_fallbacks"] += 1
-                further = None
+                further, is_fallback = None, True
         if not self._models.can_begin(frame.stage):
             raise NotAnsweredError(f"stage {frame.stage} is not computed here")
         result = await self._compute(frame.stage, values, mask, further)
@@ -173,10 +178,12 @@ class Tier:
                 return await self._send(further, frame, result.onward, result.stage + 1)
             except NotAnsweredError:
                 self.counts["num_fallbacks"] += 1
+                is_fallback = True
         if result.probabilities is None:
             raise NotAnsweredError(f"stage {result.stage} has no exit")
         self.counts["num_answered"] += 1
-        return Frame(Kind.ANSWER, frame.request, result.probabilities, self.settings.number, result.stage)
+        kind = Kind.FALLBACK if is_fallback and not result.is_final else Kind.ANSWER
+        return Frame(kind, frame.request, result.probabilities, self.settings.number, result.stage)
 
     async def _compute(
         self, stage: int, values: np.ndarray, mask: np.ndarray | None, further: NextTier | None
@@ -211,8 +218,8 @@ class Tier:
     def _alive(self) -> set[int]:
         if self.settings.monitoring != "heartbeat":
             return set(self.settings.devices)
-        limit_s = time.monotonic() - _MISSED * self.settings.heartbeat_s
-        return {one for one in self.settings.devices if self._seen_s.get(one, 0.0) >= limit_s}
+        limit_s = self._time.now_s() - _MISSED * self.settings.heartbeat_s
+        return {one for one in self.settings.devices if self._seen_s.get(one, -math.inf) >= limit_s}
 
     async def _watch(self) -> None:
         """Follow the load of the next tier, and which devices are alive."""
