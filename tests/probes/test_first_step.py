@@ -51,6 +51,12 @@ def early(config, report, folder):
     report(step=1, loss=1.0)
     os._exit(3)
 
+def continues(config, report, folder):
+    kept = folder / "rate"
+    assert not kept.exists() or kept.read_text() == str(config["rate"]), "of another configuration"
+    kept.write_text(str(config["rate"]))
+    report(step=1, loss=1.0)
+
 def returns(config, report):
     return config["rate"]
 
@@ -170,7 +176,7 @@ def test_data_that_cannot_be_read_is_refused() -> None:
         try_model(data={"name": "table", "path": "no_such.csv", "target": "y"})
 
 
-@pytest.mark.parametrize("name", ["early", "returns"])
+@pytest.mark.parametrize("name", ["early", "returns", "continues"])
 def test_a_function_runs_until_its_first_report(name: str) -> None:
     steps = try_function(name, search={"rate": {"low": 0.0, "high": 1.0}})
     assert [step.outcome for step in steps] == ["fine"] * 3

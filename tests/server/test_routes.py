@@ -185,7 +185,7 @@ class TestReading:
             (name, "example")
             for name in (
                 "boxes", "breast_cancer", "digits", "digits_exits", "federated", "labelled_text", "masks",
-                "series", "tagged_text", "text",
+                "policy", "series", "tagged_text", "text",
             )
         }  # fmt: skip
         assert all(Path(file["path"]).is_file() for file in found[2:])

@@ -109,7 +109,7 @@ def _answer(experiment: Experiment, question: dict[str, Any]) -> list[dict[str, 
             started_s = perf_counter()
             if tried and started_s - began_s > _SPENT_PART * limit_s:
                 break
-            outcome = _try(_task(experiment, params, Path(name)), which)
+            outcome = _try(_task(experiment, params, Path(name), trial=len(tried)), which)
             tried.append(FirstStep(which, params, outcome, perf_counter() - started_s))
             if outcome != "fine":
                 break
@@ -128,15 +128,15 @@ def _limit_memory() -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (usable_bytes, resource.getrlimit(resource.RLIMIT_DATA)[1]))
 
 
-def _task(experiment: Experiment, params: dict[str, JsonValue], folder: Path) -> TrialTask:
+def _task(experiment: Experiment, params: dict[str, JsonValue], folder: Path, *, trial: int) -> TrialTask:
     """Return the task of a trial, with the embedded objects of the experiment in a folder."""
     objects = folder / "objects"
     objects.mkdir(exist_ok=True)
     for sha256, payload in experiment.payloads().items():
         (objects / sha256).write_bytes(payload)
     return TrialTask(
-        run_id="check", trial=0, attempt=0, experiment_json=experiment.model_dump_json(),
-        objects=str(objects), params=params, seed=experiment.seed, folder=str(folder / "trial"),
+        run_id="check", trial=trial, attempt=0, experiment_json=experiment.model_dump_json(),
+        objects=str(objects), params=params, seed=experiment.seed, folder=str(folder / f"trial-{trial}"),
     )  # fmt: skip
 
 
