@@ -47,6 +47,7 @@ SETTINGS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
         "schedule": st.sampled_from(["constant", "one_cycle", "plateau", "my.rates:Slow"]),
         "schedule_options": _JSON,
         "weights": st.sampled_from([None, "net.pt", {"path": "a/b", "strict": False, "skip": ["^head"]}]),
+        "initialisation": st.sampled_from(["default", "he", "orthogonal"]),
         "augment": st.sampled_from([None, {"mixup": 0.2}, {"noise": 0.1, "crop": 0.25}]),
         "adapter": st.sampled_from([None, {"method": "lora", "rank": 4, "targets": ["q"]}]),
         "warmup_epochs": st.sampled_from(["auto", 0, 2.5]),

@@ -99,7 +99,7 @@ def test_what_a_page_names_exists(page: Path) -> None:
         assert set(re.findall(r"\bwb\.(\w+)", snippet)) <= set(wb.__all__)
         for command in re.findall(r"(?<!import )\bworkbench ([a-z][a-z-]+)\b", snippet):
             assert command in group.list_commands(None), snippet
-        for section, field in re.findall(rf"\b({'|'.join(SECTIONS)})\.(\w+)", snippet):
+        for section, field in re.findall(rf"(?<!workbench\.)\b({'|'.join(SECTIONS)})\.(\w+)", snippet):
             assert field in Experiment.model_fields[section].annotation.model_fields, snippet
         for path in re.findall(r"(?<![\w/])(?:tests|notebooks|search_spaces|workbench)/[\w/.]+", snippet):
             assert (ROOT / path.rstrip(".")).exists(), path

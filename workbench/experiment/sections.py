@@ -36,6 +36,8 @@ from workbench.experiment.setting_types import (
 )
 from workbench.formatting import parse_bytes, parse_duration_s
 
+Initialisation = Literal["default", "he", "xavier", "orthogonal"]
+
 
 class Training(Section):
     """How a model is trained; every field may be searched."""
@@ -69,6 +71,11 @@ class Training(Section):
     parameter_groups: ParameterGroups = Field(
         default_factory=dict,
         description="lr_factor, weight_decay or frozen for some parameters, by a pattern of their names.",
+    )
+    initialisation: Initialisation = Field(
+        default="default",
+        description="How the weights of linear and convolutional layers begin: default, as the model makes "
+        "them; he or xavier, normal with a deviation by the width of a layer; orthogonal.",
     )
     weights: Weights = Field(
         default=None,

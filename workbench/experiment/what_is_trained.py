@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _OF_OPTIMIZERS = (
     "optimizer", "momentum", "weight_decay", "optimizer_options", "parameter_groups", "adapter",
-    "gradient_hook",
+    "gradient_hook", "initialisation",
 )  # fmt: skip
 # What a plan may hold by dimension, why nothing else, and the next step.
 _PLAN_OF_OWN_STEPS: dict[str, tuple[tuple[PlanValue, ...], str, str]] = {

@@ -60,6 +60,8 @@ def base_values(experiment: Experiment) -> tuple[float, ...] | None:
 def describe_way(params: Mapping[str, Any]) -> str:
     """Describe a configuration: what is done to the model."""
     parts = []
+    if params.get("slimming"):
+        parts.append(f"slimming of {format_number(params['slimming'])}")
     if params.get("pruning"):
         parts.append(f"{format_percent(params['pruning'])} of the channels pruned")
     if params.get("rank", 1.0) < 1:

@@ -26,6 +26,7 @@ from workbench.experiment.schedules import averaged_from
 from workbench.models.adapters import build_model, load_loss, load_metrics
 from workbench.models.calls import call_model, loss_in
 from workbench.models.exits import joint
+from workbench.models.initialisation import initialise
 from workbench.models.lazy_modules import has_lazy, make_fake, set_up_lazy
 from workbench.models.low_rank import add_adapter
 from workbench.models.metrics import AnyMetric, mean_over_samples
@@ -280,6 +281,7 @@ def build_trial_model(
 
     def prepared(model: nn.Module) -> nn.Module:
         training = settings.training
+        initialise(model, training.initialisation)
         if pretrained and training.weights is not None:
             path = field_of("training", "weights", params)
             print(load_pretrained(model, training.weights, field=path).describe(training.weights.path))

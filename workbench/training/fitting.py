@@ -79,10 +79,11 @@ def _refuse_beginnings(settings: TrialSettings) -> None:
     reasons = {
         "weights": "begins with nothing",
         "adapter": "begins with nothing",
+        "initialisation": "begins with nothing",
         "augment": "sees each once",
     }
     for name, reason in reasons.items():
-        if getattr(settings.training, name) is not None:
+        if getattr(settings.training, name) not in (None, "default"):
             raise ExperimentError(
                 f"a model that is fitted to all samples at once {reason}",
                 field=f"training.{name}",

@@ -24,7 +24,7 @@ from workbench.deploy.card import MODEL
 from workbench.deploy.compression import latency
 from workbench.deploy.compression.fine_tuning import Teacher, fine_tune
 from workbench.deploy.compression.low_rank import factorise
-from workbench.deploy.compression.pruning import prune
+from workbench.deploy.compression.pruning import prune, scales_of
 from workbench.deploy.compression.quantisation_aware import rounding
 from workbench.deploy.compression.quantisers import quantise
 from workbench.deploy.compression.trained_base import Base, example_of, measure, quality_of
@@ -38,7 +38,7 @@ _BATCH, _SMALL_BATCH = 64, 32
 FEW_SAMPLES = 4000
 """Up to so many training samples, each step of the fine-tuning takes fewer of them."""
 
-_BY_TORCH = ("pruning", "rank", "epochs", "lr", "distillation")
+_BY_TORCH = ("pruning", "rank", "epochs", "lr", "distillation", "slimming")
 _UNCHANGED = {"pruning": 0.0, "rank": 1.0, "epochs": 0}
 _NUM_MADE = 8
 
@@ -116,8 +116,15 @@ class Compression:
             return self.base.onnx
         key = f"{self.base.sha256} {self.seed} {sorted(way.items())}"
         if key not in _last_made:
+            num_slimming = way["epochs"] // 2 if way.get("slimming") else 0
+            if num_slimming:
+                model = copy.deepcopy(model)
+                how = {**way, "epochs": num_slimming}
+                if self._fine_tune(model, datasets, teacher, how, report, slimming=way["slimming"]):
+                    return None
             smaller = factorise(prune(model, way["pruning"], example_of(datasets.train)), way["rank"])
-            if way["epochs"] and self._fine_tune(smaller, datasets, teacher, way, report):
+            how = {**way, "epochs": way["epochs"] - num_slimming}
+            if how["epochs"] and self._fine_tune(smaller, datasets, teacher, how, report, after=num_slimming):
                 return None
             while len(_last_made) >= _NUM_MADE:
                 _last_made.pop(next(iter(_last_made)))
@@ -133,7 +140,7 @@ class Compression:
 
     def _fine_tune(
         self, smaller: nn.Module, datasets: Datasets, teacher: Teacher, way: Mapping[str, Any],
-        report: Callable[..., bool], *, after: int = 0,
+        report: Callable[..., bool], *, after: int = 0, slimming: float = 0.0,
     ) -> bool:  # fmt: skip
         # By its own seed and not that of the trial: two quantisers are compared on the same weights.
         torch.manual_seed(self.seed)
@@ -144,7 +151,8 @@ class Compression:
             distillation=way["distillation"], batch=batch, seed=self.seed,
             classes=datasets.task in ("classification", "language_model"),
             report=lambda epoch, loss: report(step=after + epoch, fine_tuning_loss=loss),
-            quality=lambda: quality_of(smaller, self.base, datasets),
+            quality=None if slimming else lambda: quality_of(smaller, self.base, datasets),
+            scales=scales_of(smaller) if slimming else (), slimming=slimming,
         )  # fmt: skip
 
     def _compare(self, path: Path, original: Path, datasets: Datasets) -> latency.Comparison:

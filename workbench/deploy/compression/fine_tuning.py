@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -61,6 +61,7 @@ def fine_tune(
     model: nn.Module, teacher: Teacher, source: Source, loss: Callable[[Any, Any], Tensor], *, epochs: int,
     lr: float, distillation: float, batch: int, classes: bool, seed: int,
     report: Callable[[int, float], bool], quality: Callable[[], float] | None = None,
+    scales: Sequence[Tensor] = (), slimming: float = 0.0,
 ) -> bool:  # fmt: skip
     """Train a model with AdamW and a rate that falls to zero, and keep the best of the later epochs.
 
@@ -77,6 +78,8 @@ def fine_tune(
         seed: Seed of the order of the samples.
         report: Receives the epoch and its mean loss; returns whether to stop.
         quality: Returns how good the model is, in evaluation mode; None keeps the last epoch.
+        scales: Parameters of which as many as possible should become zero.
+        slimming: The weight of the sum of their sizes in the loss.
 
     Returns:
         Whether it was stopped.
@@ -96,6 +99,8 @@ def fine_tune(
             if distillation > 0:
                 wanted = teacher.outputs(indices, inputs)
                 value = (1 - distillation) * value + distillation * _distance(outputs, wanted, classes)
+            if scales:
+                value = value + slimming * torch.stack([scale.abs().sum() for scale in scales]).sum()
             optimizer.zero_grad(set_to_none=True)
             value.backward()
             optimizer.step()

@@ -85,6 +85,18 @@ def find_channels(model: nn.Module) -> list[Channels]:
     return [each for each in unique if not shared & {each.producer, each.consumer, *each.norms}]
 
 
+def scales_of(model: nn.Module) -> list[nn.Parameter]:
+    """Return the factors of the channels that can be removed, of the normalisations that they pass.
+
+    Training with a penalty on their sizes shows which channels are dispensable.
+    Source: Liu et al., Learning Efficient Convolutional Networks through Network Slimming (2017).
+    """
+    modules = dict(model.named_modules())
+    norms = {name for channels in find_channels(model) for name in channels.norms}
+    weights = [modules[name].weight for name in sorted(norms)]
+    return [weight for weight in weights if isinstance(weight, nn.Parameter)]
+
+
 def num_kept(count: int, ratio: float) -> int:
     """Return how many of some channels stay, in the multiples that processors compute at once.
 

@@ -11,7 +11,7 @@ from torch import nn
 
 from workbench.deploy.compression.compression import FEW_SAMPLES, Compression
 from workbench.deploy.compression.low_rank import can_factorise
-from workbench.deploy.compression.pruning import why_not_pruned
+from workbench.deploy.compression.pruning import scales_of, why_not_pruned
 from workbench.deploy.compression.quantisation_aware import why_not_aware
 from workbench.deploy.compression.quantisers import CALIBRATIONS, QUANTISERS
 from workbench.deploy.compression.trained_base import Base
@@ -30,7 +30,8 @@ _PERCENT = re.compile(r"\s*([0-9.]+)\s*%\s*")
 _EPOCHS = (0, 5, 10, 20)
 _QAT_EPOCHS = (2, 5, 10)
 _RANKS = (1.0, 0.5, 0.25)
-_TUNED = {"lr": 1e-3, "distillation": 0.9}
+_SLIMMING = (0.0, 1e-4, 1e-3)
+_TUNED = {"lr": 1e-3, "distillation": 0.9, "slimming": 0.0}
 
 
 def experiment_for(
@@ -86,6 +87,10 @@ def experiment_for(
         search["epochs"] = {"choices": list(_EPOCHS)}
         search["lr"] = {"low": 1e-4, "high": 1e-2, "log": True, "when": tuned}
         search["distillation"] = {"choices": [0.0, 0.5, 0.9], "when": tuned}
+        if "pruning" in search and scales_of(model):
+            search["slimming"] = {"choices": list(_SLIMMING), "when": tuned}
+        elif "pruning" in search:
+            notes.append("slimming is not searched: no normalisation scales the channels")
     constraints = [_FASTER, *_constraints(limits or {})]
     if trials is None and time_s is None:
         trials = DEFAULT_TRIALS
