@@ -11,7 +11,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONDONTWRITEBYTECODE # runs and tests start hundreds of processes that import the package
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test check docs front-end format slow gpu bridges compat cluster-demo faults bench bench-advisor bench-choice bench-compress bench-data bench-exchanges bench-federated bench-scripts bench-search bench-serve clean
+.PHONY: help env demo test check docs front-end format slow gpu bridges flower compat cluster-demo faults bench bench-advisor bench-choice bench-compress bench-data bench-exchanges bench-federated bench-scripts bench-search bench-serve clean
 
 help:  ## List the targets.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -64,6 +64,11 @@ gpu:  ## Run the tests that need a GPU, in the environment of PYTHON; Ray is not
 bridges: env  ## Install the frameworks that have a bridge, and peft, and test these.
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[development,bridges,lora]'
 	$(BIN)/python -m pytest -rs tests/bridges tests/training/test_low_rank.py
+
+flower: env  ## Install Flower in .flower, an environment of its own, and run an exported federation in it.
+	$(PYTHON) -m venv .flower
+	.flower/bin/python -m pip install --quiet 'flwr[simulation]>=1.42,<2' "$$(grep '^torch==' constraints.txt)"
+	WORKBENCH_FLOWER=.flower/bin $(BIN)/python -m pytest -rs -m slow tests/deploy/test_flower_application.py
 
 compat: env  ## Install the lowest and the newest versions that are allowed, and run the core of the suite with them.
 	$(BIN)/python -m tests.compat low $(COMPAT)

@@ -6,15 +6,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from workbench.experiment.federated import ServerRule
-
 
 @dataclass
 class Server:
     """One step of the server for each round.
 
     Attributes:
-        rule: How the change is applied.
+        rule: How the change is applied: a name of `ServerRule` in the experiment's section `federated`.
         lr: The server's rate.
         momentum: Decay of the mean change; 0 for none. Not read by fedavg.
         second_moment: Decay of the mean square; read by fedadam and fedyogi.
@@ -24,7 +22,7 @@ class Server:
     Optimization", 2021, algorithm 2 (the others).
     """
 
-    rule: ServerRule = "fedavg"
+    rule: str = "fedavg"
     lr: float = 1.0
     momentum: float = 0.9
     second_moment: float = 0.99

@@ -14,6 +14,7 @@ report.html           the report of its run
 model.onnx            with --format onnx: the model, from rows as users have them to answers
 card.json             with it: its inputs, where it comes from, and what was measured
 predict.py            with it: predicts with numpy and onnxruntime only
+flower/               with --format flower: the federation as an application for Flower
 README.md             what the folder contains, for readers
 """
 
@@ -47,7 +48,7 @@ from workbench.history.lineage import lineage
 from workbench.remote.code_dependencies import relative_data
 from workbench.remote.job_package import MODULES_FOLDER
 from workbench.runs.bundle_files import Contents, copy_code, copy_files
-from workbench.runs.bundle_formats import add_onnx, check_format
+from workbench.runs.bundle_formats import add_format, check_format
 from workbench.runs.experiment_file import write_experiment
 from workbench.runs.figures import write_report
 
@@ -71,7 +72,7 @@ def write_bundle(
         run: The run.
         folder: A folder that is empty or does not exist.
         trial: The number of the trial; None for the best.
-        format: "onnx" adds the model in that format; None adds none.
+        format: "onnx" adds the model in that format, "flower" the federation as an application; None: none.
         force: Write into a folder that is not empty; files of the same names are replaced.
         weights: Write the weights, if the workbench trained the model.
 
@@ -113,7 +114,7 @@ def write_bundle(
         # A model that cannot be exported leaves no folder behind.
         with tempfile.TemporaryDirectory() as beside:
             _write_all(run, chosen, Path(beside), weights=True)
-            add_onnx(run, chosen, Path(beside))
+            add_format(run, chosen, Path(beside), format)
             _prepare(folder, force=force)
             shutil.copytree(beside, folder, dirs_exist_ok=True)
     except OSError as error:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from workbench.experiment import Experiment
     from workbench.runs.view import RunView
 
-FORMATS = ("onnx",)
+FORMATS = ("onnx", "flower")
 
 
 def check_format(format: str | None, *, has_weights: bool) -> None:
@@ -34,6 +34,40 @@ def check_format(format: str | None, *, has_weights: bool) -> None:
         raise ArgumentError(f"{format!r} is not a format", field="format", allowed=FORMATS)
     if format is not None and not has_weights:
         raise ArgumentError("a model cannot be written without its weights", field="format")
+
+
+def add_format(run: RunView, trial: Trial, folder: Path, format: str) -> None:
+    """Add the model of a trial to its bundle in a format; see `add_onnx` and `add_flower`."""
+    (add_onnx if format == "onnx" else add_flower)(run, trial, folder)
+
+
+def add_flower(run: RunView, trial: Trial, folder: Path) -> None:
+    """Add the federation of a trial to its bundle as an application for Flower.
+
+    Args:
+        run: The run.
+        trial: The trial.
+        folder: The bundle, which is complete otherwise.
+
+    Raises:
+        RunError: If the trial has no form for Flower.
+    """
+    if not run.experiment.trains_model or is_compression(run.experiment):
+        raise RunError(
+            "only a model that clients train has a form for Flower",
+            next_step="Export it without --format flower.",
+        )
+    from workbench.deploy.flower.application import FOLDER, write_application
+    from workbench.runs.bundle_loading import load_bundle
+    from workbench.training.task import TrialTask
+
+    objects = run.store.artifacts_of(run.run_id).below("objects").url
+    task = TrialTask(
+        run.run_id, trial.number, 0, run.experiment.model_dump_json(), params=trial.params, seed=trial.seed,
+        objects=objects if run.experiment.payload_hashes() else None,
+    )  # fmt: skip
+    with load_bundle(folder).importing():
+        write_application(folder / FOLDER, task, run.name)
 
 
 def add_onnx(run: RunView, trial: Trial, folder: Path) -> None:

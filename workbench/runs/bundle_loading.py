@@ -130,6 +130,17 @@ class Bundle:
 
         return Predictor.open(self.folder)
 
+    @contextlib.contextmanager
+    def importing(self) -> Iterator[None]:
+        """Import the code of the bundle first, inside the `with` block."""
+        folders = [str(self._code), str(self._code / MODULES_FOLDER)]
+        sys.path[:0] = folders
+        try:
+            yield
+        finally:
+            for folder in folders:
+                sys.path.remove(folder)
+
     @property
     def _code(self) -> Path:
         return (self.folder / CODE_FOLDER).absolute()
@@ -155,7 +166,7 @@ class Bundle:
                 f"the bundle {self.folder} has no weights",
                 next_step="Train it again with its retrain.sh, or export a trial with weights.",
             )
-        with _importing_from(str(self._code), str(self._code / MODULES_FOLDER)):
+        with self.importing():
             return read_model(self.experiment, self.params, weights)
 
 
@@ -192,14 +203,3 @@ def load_bundle(folder: str | Path) -> Bundle:
     if not (folder / CARD).exists():
         _ = bundle.model  # else it is loaded when it is needed: predicting needs no torch
     return bundle
-
-
-@contextlib.contextmanager
-def _importing_from(*folders: str) -> Iterator[None]:
-    """Import modules from these folders first, inside the `with` block."""
-    sys.path[:0] = folders
-    try:
-        yield
-    finally:
-        for folder in folders:
-            sys.path.remove(folder)

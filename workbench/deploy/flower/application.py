@@ -1,0 +1,266 @@
+"""Writes a trial of a federation as an application for Flower: programs of the model, settings, and clients.
+
+What the application computes is left to `learning`, what it consists of beside that to `scripts`.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import inspect
+import io
+import json
+import logging
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from workbench.data import Datasets, Split
+from workbench.deploy.flower import learning, scripts
+from workbench.deploy.flower.learning import EVALUATE, INITIAL, MODEL, SETTINGS, TRAIN, packed
+from workbench.errors import RunError
+from workbench.experiment import Experiment
+from workbench.experiment.federated import Federated, default_server_lr
+from workbench.experiment.schedules import PLATEAU, is_own_schedule
+from workbench.federated import aggregation, server_rules
+from workbench.models.calls import call_model, output_in
+from workbench.planning.settings import TrialSettings
+from workbench.strategies.client_steps import ClientSteps
+from workbench.strategies.strategy import Worker
+from workbench.training.assembly import assemble, build_trial_model, loss_of
+from workbench.training.clients import clients_of
+from workbench.training.loaders import as_tensors
+from workbench.training.loading import load_trial_data
+from workbench.training.optimizers import optimizer_factory
+from workbench.training.parameter_groups import grouped
+from workbench.training.task import TrialTask
+
+FOLDER, CLIENTS = "flower", "clients"
+_PACKAGE = "federation"
+_AS_IT_IS = "Export it without --format flower."
+
+
+class _WithLoss(nn.Module):
+    """A model that returns its loss and its outputs."""
+
+    def __init__(self, model: nn.Module, loss: Any) -> None:
+        super().__init__()
+        self.model = model
+        self._loss = loss
+
+    def forward(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        outputs = call_model(self.model, inputs)
+        return self._loss(outputs, targets), output_in(outputs)
+
+
+def write_application(folder: Path, task: TrialTask, name: str) -> None:
+    """Write the federation of a trial as an application for Flower.
+
+    Args:
+        folder: Where to write it; it is made.
+        task: The trial, as it was given to its worker.
+        name: The name of the run.
+
+    Raises:
+        RunError: If Flower cannot do what the trial did.
+        WorkbenchError: If the model cannot be built, or the data cannot be loaded.
+    """
+    experiment, params, seed = task.experiment, task.params, task.seed
+    _check(experiment)
+    parts = assemble(task, Worker())
+    try:
+        assert isinstance(parts.strategy, ClientSteps)
+        initial = {key: value.clone() for key, value in parts.strategy.weights().items()}
+        settings, rates = parts.settings, []
+        for number in range(settings.training.epochs):
+            rates.append(settings.lr * parts.schedule.factor(number))
+            parts.schedule.after_step()
+            parts.schedule.after_epoch()
+    finally:
+        parts.close()
+    datasets = load_trial_data(task.run_id, experiment, seed)
+    model = build_trial_model(experiment, params, settings, datasets)
+    model.load_state_dict(initial)
+    written = _settings(experiment, settings, datasets, model, rates, seed)
+    package = folder / _PACKAGE
+    package.mkdir(parents=True, exist_ok=True)
+    (package / SETTINGS).write_text(json.dumps(written, indent=2) + "\n", encoding="utf-8")
+    (package / MODEL).write_text(
+        json.dumps(_programs(experiment, datasets, model, written["sent"])), encoding="utf-8"
+    )
+    for module in (learning, aggregation, server_rules):
+        path = package / f"{module.__name__.rpartition('.')[2]}.py"
+        path.write_text(_source(module), encoding="utf-8")
+    for file, text in scripts.files(_PACKAGE, **_words(name, written, settings)).items():
+        (folder / file).write_text(text, encoding="utf-8")
+    _write_clients(folder / CLIENTS, datasets, experiment, settings)
+
+
+def _check(experiment: Experiment) -> None:
+    training, federated = experiment.training, experiment.federated
+    searched = set(experiment.search.root)
+    reasons = {
+        "the trial is not a federation": federated is None,
+        "secure aggregation is not written; Flower has its own, SecAgg+": federated is not None
+        and federated.secure,
+        "training.gradient_hook is code that devices do not have": training.gradient_hook is not None,
+        "training.optimizer is of a package that devices do not have": ":" in training.optimizer,
+        "training.schedule follows what is measured during the training": training.schedule == PLATEAU
+        or is_own_schedule(training.schedule),
+        "training.private is not written": training.private is not None,
+        "plan.precision: devices compute in float32": experiment.plan.precision not in ("auto", "fp32")
+        or "precision" in searched,
+    }
+    for reason, is_so in reasons.items():
+        if is_so:
+            raise RunError(f"this trial has no form for Flower: {reason}", next_step=_AS_IT_IS)
+
+
+def _settings(
+    experiment: Experiment, settings: TrialSettings, datasets: Datasets, model: nn.Module,
+    rates: list[float], seed: int,
+) -> dict[str, Any]:  # fmt: skip
+    federated, training = settings.federated, settings.training
+    assert federated is not None
+    frozen = {name for name, item in model.named_parameters() if not item.requires_grad}
+    trained = {name: item for name, item in model.named_parameters() if item.requires_grad}
+    sent = [
+        name for name, value in model.state_dict().items() if value.is_floating_point() and name not in frozen
+    ]
+    return {
+        "clients": federated.clients,
+        "fraction": federated.fraction,
+        "rounds": training.epochs,
+        "local_epochs": federated.local_epochs,
+        "batch": settings.step_batch,
+        "proximal": federated.proximal,
+        "clip_norm": training.clip_norm,
+        "rates": rates,
+        "seed": seed,
+        "optimizer": _optimizer(settings, trained),
+        "server": {
+            "rule": federated.server,
+            "lr": default_server_lr(federated.server)
+            if federated.server_lr == "auto"
+            else federated.server_lr,
+            "momentum": federated.server_momentum,
+            "second_moment": federated.server_second_moment,
+            "tau": federated.server_tau,
+        },
+        "aggregation": federated.aggregation,
+        "trim": federated.trim,
+        "num_bad": federated.num_bad,
+        "sent": sent,
+        "trained": list(trained),
+        "has_classes": datasets.task == "classification",
+    }  # fmt: skip
+
+
+def _optimizer(settings: TrialSettings, trained: Mapping[str, nn.Parameter]) -> dict[str, Any]:
+    """Return the class and, for each group of parameters, their names and all options."""
+    names = {id(item): name for name, item in trained.items()}
+    groups = settings.training.parameter_groups
+    given = grouped(trained.items(), groups, 1) if groups else list(trained.values())
+    made = optimizer_factory(settings.training, settings.lr)(given)
+    return {
+        "name": type(made).__name__,
+        "groups": [
+            {
+                "names": [names[id(item)] for item in group["params"]],
+                "options": {key: value for key, value in group.items() if key != "params"},
+            }
+            for group in made.param_groups
+        ],
+    }
+
+
+def _programs(
+    experiment: Experiment, datasets: Datasets, model: nn.Module, sent: list[str]
+) -> dict[str, str]:  # fmt: skip
+    """Return the model as programs that train and evaluate, and the weights with which it begins."""
+    examples = [as_tensors(part) for part in datasets.train.batch(np.arange(min(4, len(datasets.train))))]
+    if not all(isinstance(part, Tensor) for part in examples):
+        raise RunError("only a model of one input and one target is written", next_step=_AS_IT_IS)
+    with_loss = _WithLoss(model, loss_of(experiment, datasets))
+    initial = {name: value.numpy() for name, value in model.state_dict().items() if name in sent}
+    written = io.BytesIO()
+    np.savez(written, **initial)
+    found = {INITIAL: packed(written.getvalue())}
+    state = model.state_dict()
+    for name in sent:  # every round brings them
+        state[name].zero_()
+    for name, is_training in ((TRAIN, True), (EVALUATE, False)):
+        with_loss.train(is_training)
+        found[name] = packed(_exported(with_loss, (examples[0], examples[1])))
+    return found
+
+
+def _exported(module: nn.Module, examples: tuple[Tensor, Tensor]) -> bytes:
+    batch = torch.export.Dim("batch", min=1)
+    content = io.BytesIO()
+    try:
+        with _quiet():
+            program = torch.export.export(module, examples, dynamic_shapes=({0: batch}, {0: batch}))
+            torch.export.save(program, content)
+    except Exception as error:  # torch raises many kinds, which have no common base class
+        problem = (
+            str(error).strip().splitlines()[0].rstrip(".") if str(error).strip() else type(error).__name__
+        )
+        raise RunError(
+            f"torch cannot write the model as a program: {problem}", next_step=_AS_IT_IS
+        ) from error
+    return content.getvalue()
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    logger = logging.getLogger("torch.export")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(before)
+
+
+def _source(module: ModuleType) -> str:
+    """Return the code of a module as it is in the application."""
+    return inspect.getsource(module).replace("from workbench.federated.", f"from {_PACKAGE}.")
+
+
+def _words(name: str, written: dict[str, Any], settings: TrialSettings) -> dict[str, Any]:
+    federated = settings.federated
+    assert isinstance(federated, Federated)
+    return {
+        "name": name, "rounds": written["rounds"], "num_clients": written["clients"],
+        "torch": importlib.metadata.version("torch").partition("+")[0],
+        "draws": federated.failures > 0 or federated.stragglers > 0,
+    }  # fmt: skip
+
+
+def _write_clients(folder: Path, datasets: Datasets, experiment: Experiment, settings: TrialSettings) -> None:
+    """Write the samples of each client as the experiment divided them."""
+    assert settings.federated is not None
+    folder.mkdir(parents=True, exist_ok=True)
+    clients = clients_of(datasets, settings.federated, experiment.seed)
+    for number, (own, held) in enumerate(zip(clients.train, clients.validation, strict=True)):
+        inputs, targets = _samples(datasets.train, own)
+        val_inputs, val_targets = _samples(datasets.validation, held)
+        np.savez(
+            folder / scripts.CLIENT_FILE.format(number),
+            inputs=inputs, targets=targets, val_inputs=val_inputs, val_targets=val_targets,
+        )  # fmt: skip
+
+
+def _samples(split: Split, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return samples and targets; of a client without any, arrays of that length."""
+    inputs, targets = split.batch(numbers if len(numbers) else np.arange(1))
+    return np.asarray(inputs)[: len(numbers)], np.asarray(targets)[: len(numbers)]
