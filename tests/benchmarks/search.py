@@ -38,6 +38,8 @@ NUM_TRAININGS = 20
 """The training-seconds of this many random trainings are the budget of `seconds`."""
 LIMITS = {(1, 50): -0.05, (4, 50): 0.0}
 RIVAL = "optuna tpe + asha"
+ENDLESS_TIME = {"time": 1e9}
+"""Its trials count what they cost, which they do not where their number is the limit."""
 
 Make = Callable[[Mapping[str, Any], int, int], Search]
 """Makes a search of a space, a seed and the number of trials that it will have."""
@@ -45,6 +47,10 @@ Make = Callable[[Mapping[str, Any], int, int], Search]
 METHODS: dict[str, Make] = {
     "auto": lambda search, seed, num: Ours(search, seed),
     "auto + curves": lambda search, seed, num: Ours(search, seed, pruner="curves"),
+    "auto by cost": lambda search, seed, num: Ours(search, seed, budget=ENDLESS_TIME),
+    "auto by cost + curves": lambda search, seed, num: Ours(
+        search, seed, pruner="curves", budget=ENDLESS_TIME
+    ),
     "optuna tpe": lambda search, seed, num: OptunaSearch(search, seed, sampler="tpe"),
     "optuna gp": lambda search, seed, num: OptunaSearch(search, seed, sampler="gp"),
     "optuna autosampler": lambda search, seed, num: OptunaSearch(search, seed, sampler="auto"),
@@ -55,7 +61,16 @@ METHODS: dict[str, Make] = {
     "dehb": lambda search, seed, num: Dehb(search, seed, num_epochs=EPOCHS),
 }
 BY_TRIALS = ("auto", "auto + curves", "optuna tpe", "optuna gp", "optuna autosampler", "smac3", "random")
-BY_SECONDS = ("auto", "auto + curves", RIVAL, "ray optuna + asha", "dehb", "random")
+BY_SECONDS = (
+    "auto",
+    "auto by cost",
+    "auto + curves",
+    "auto by cost + curves",
+    RIVAL,
+    "ray optuna + asha",
+    "dehb",
+    "random",
+)
 SLOW = ("optuna gp", "optuna autosampler", "smac3")
 """Half a second a proposal, or more: compared one after another only, unless they are named."""
 
@@ -119,7 +134,7 @@ def play(
         found.epochs += 1
         value, is_last = float(one.values[one.epoch - 1]), one.epoch == len(one.values)
         found.reports.append((now_s, value))
-        stopped = search.report(one.asked, one.epoch, value) and not is_last
+        stopped = search.report(one.asked, one.epoch, value, now_s - one.began_s) and not is_last
         if is_last or stopped:
             search.tell(one.asked, one.epoch, value, stopped=stopped, seconds=now_s - one.began_s)
             found.ends.append((now_s, -np.inf if stopped else value))

@@ -43,8 +43,8 @@ class Search(Protocol):
         """Return the next training."""
         ...
 
-    def report(self, asked: Asked, epoch: int, value: float) -> bool:
-        """Learn the value after an epoch; return whether the training should stop."""
+    def report(self, asked: Asked, epoch: int, value: float, seconds: float) -> bool:
+        """Learn the value after an epoch and the seconds so far; return whether the training should stop."""
         ...
 
     def tell(self, asked: Asked, epoch: int, value: float, *, stopped: bool, seconds: float) -> None:
@@ -56,16 +56,22 @@ class Ours:
     """The workbench's study."""
 
     def __init__(
-        self, search: Mapping[str, Any], seed: int, *, sampler: str = "auto", pruner: str = "none"
+        self,
+        search: Mapping[str, Any],
+        seed: int,
+        *,
+        sampler: str = "auto",
+        pruner: str = "none",
+        budget: Mapping[str, Any] | None = None,
     ) -> None:
         grace = {} if pruner == "none" else {"grace": GRACE}
         asha = {"reduction_factor": REDUCTION} if pruner == "asha" else {}
         self.study = Study(make_experiment(
-            search=dict(search), sampler=sampler, seed=seed, budget={"trials": 100_000},
+            search=dict(search), sampler=sampler, seed=seed,
+            budget=budget or {"trials": 100_000},
             objectives=[{"metric": "loss", "goal": "maximize"}],
             early_stop={"pruner": pruner, **grace, **asha},
         ))  # fmt: skip
-        self._now_s = 0.0
 
     def ask(self) -> Asked:
         """Return the next training."""
@@ -73,9 +79,11 @@ class Ours:
         assert proposal is not None
         return Asked(proposal.trial, proposal.params)
 
-    def report(self, asked: Asked, epoch: int, value: float) -> bool:
+    def report(self, asked: Asked, epoch: int, value: float, seconds: float) -> bool:
         """Learn the value after an epoch."""
-        event = TrialReported(trial=asked.key, step=epoch, epoch=None, values={"loss": value})
+        event = TrialReported(
+            trial=asked.key, step=epoch, epoch=None, elapsed_s=seconds, values={"loss": value}
+        )
         return self.study.take_report(event)
 
     def tell(self, asked: Asked, epoch: int, value: float, *, stopped: bool, seconds: float) -> None:
@@ -115,7 +123,7 @@ class OptunaSearch:
         trial = self._study.ask(self._distributions)
         return Asked(trial, trial.params)
 
-    def report(self, asked: Asked, epoch: int, value: float) -> bool:
+    def report(self, asked: Asked, epoch: int, value: float, seconds: float) -> bool:
         """Learn the value after an epoch."""
         if not self._stops:
             return False
@@ -175,7 +183,7 @@ class RaySearch:
         self._scheduler.on_trial_add(None, trial)  # type: ignore[arg-type]
         return Asked(trial, params)
 
-    def report(self, asked: Asked, epoch: int, value: float) -> bool:
+    def report(self, asked: Asked, epoch: int, value: float, seconds: float) -> bool:
         """Learn the value after an epoch."""
         result = {"training_iteration": epoch, "value": value}
         action = self._scheduler.on_trial_result(None, asked.key, result)  # type: ignore[arg-type]
@@ -224,7 +232,7 @@ class Smac:
         info = self._smac.ask()
         return Asked(info, dict(info.config))
 
-    def report(self, asked: Asked, epoch: int, value: float) -> bool:
+    def report(self, asked: Asked, epoch: int, value: float, seconds: float) -> bool:
         """Learn nothing."""
         return False
 
@@ -255,7 +263,7 @@ class Dehb:
         assert isinstance(job, dict)
         return Asked(job, dict(job["config"]), max(1, round(job["fidelity"])))
 
-    def report(self, asked: Asked, epoch: int, value: float) -> bool:
+    def report(self, asked: Asked, epoch: int, value: float, seconds: float) -> bool:
         """Learn nothing."""
         return False
 

@@ -34,10 +34,12 @@ class Drive:
         self.events.append(proposal.event())
         return proposal
 
-    def report(self, trial: int, rung: int, **values: float) -> bool:
-        event = TrialReported(trial=trial, step=rung, values=values)
+    def report(
+        self, trial: int, rung: int, *, elapsed_s: float = 0.0, attempt: int = 0, **values: float
+    ) -> bool:
+        event = TrialReported(trial=trial, attempt=attempt, step=rung, elapsed_s=elapsed_s, values=values)
         self.events.append(event)
-        return self.study.report(trial, event.rung, event.values)
+        return self.study.take_report(event)
 
     def end(self, trial: int, state: str = "complete", **fields: Any) -> None:
         fields.setdefault("values", self.study.result(trial))

@@ -70,7 +70,8 @@ def step(drive: Drive, draw: Any, open_trials: list[int], rungs: dict[int, int])
     if what in ("report", "complete"):
         rungs[trial] = rungs.get(trial, 0) + 1
         value = draw(st.sampled_from([0.1, 0.2, 0.5, 0.9, float("nan")]))
-        if drive.report(trial, rungs[trial], loss=value, cost=1 - value):
+        elapsed_s = draw(st.sampled_from([0.5, 1.0, 4.0])) * rungs[trial]
+        if drive.report(trial, rungs[trial], elapsed_s=elapsed_s, loss=value, cost=1 - value):
             what = "pruned"
     if what == "report":
         return
@@ -118,6 +119,8 @@ def test_rebuilt_study_proposes_the_same_at_every_prefix(name: str, data: st.Dat
         changes["early_stop"] = {"pruner": pruner, **eager.get(pruner, {})}
     if data.draw(st.booleans(), label="constrained"):
         changes["constraints"] = [{"metric": "cost", "at_most": 0.7}]
+    budgets = [{"trials": 100}, {"time": 100.0}, {"time": 20.0, "trials": 20}]
+    changes["budget"] = data.draw(st.sampled_from(budgets), label="budget")
     space = data.draw(spaces(name), label="space")
     drive = Drive(make_experiment(search=space, sampler={"name": name, "options": OPTIONS[name]}, **changes))
     for event in earlier_run(

@@ -119,6 +119,15 @@ class GaussianProcess:
         variance = 1.0 - np.einsum("ij,ij->j", projected, projected)
         return mean, self.scale * np.sqrt(np.maximum(variance, 1e-10))
 
+    def left_out_errors(self) -> np.ndarray:
+        """Return by how much each observation differs from what the others predict, shape [n].
+
+        Source: Rasmussen and Williams, equation 5.12.
+        """
+        inverse = _invert(self._factor, lower=1)[0]
+        solved = solve_triangular(self._factor, self._whitened, lower=True, trans=1, check_finite=False)
+        return solved / np.diag(inverse)
+
 
 def fit(
     features: np.ndarray, groups: np.ndarray, values: np.ndarray, ahead: np.ndarray | None = None

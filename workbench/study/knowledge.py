@@ -22,6 +22,8 @@ class Result:
     trial: FrozenTrial
     violations: Mapping[str, float]
     """By how much it breaks each limit; at most 0 if the limit is kept."""
+    seconds: float = 0.0
+    """How long it took to train, until its last report; 0 if that is unknown."""
 
 
 @dataclass

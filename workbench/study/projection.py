@@ -163,7 +163,8 @@ class Projection:
         with quiet():
             record_limits(self._experiment, violations, trial, self._storage, self._id(trial))
             self._study.tell(trial, values, state)
-        self._knowledge.results.append(Result(self._storage.get_trial(self._id(trial)), violations))
+        ended = self._storage.get_trial(self._id(trial))
+        self._knowledge.results.append(Result(ended, violations, outcome.seconds))
 
     def _translate(self, outcome: Outcome) -> tuple[TrialState, list[float] | None]:
         if outcome.state == "complete":
@@ -207,7 +208,7 @@ class Projection:
             self._study.add_trial(prior)
         knowledge = self._knowledge
         known = knowledge.results if run_id is None else knowledge.earlier.setdefault(run_id, [])
-        known.append(Result(prior, violations))
+        known.append(Result(prior, violations, outcome.seconds))
         if complete:
             knowledge.priors.append(prior)
 

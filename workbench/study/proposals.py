@@ -20,6 +20,8 @@ from scipy.special import log_ndtr
 from threadpoolctl import ThreadpoolController
 
 from workbench.study.climbing import Climber
+from workbench.study.cost import Cost, full_seconds
+from workbench.study.cost_limit import CostLimit
 from workbench.study.design import DesignSampler
 from workbench.study.front import is_on_front
 from workbench.study.gaussian_process import GaussianProcess, Kernel, fit
@@ -44,8 +46,8 @@ _MAX_FITTED = 160
 _MIN_RELATED = 2
 _KEPT = -1.0  # the violation of a limit that a result does not name
 
-_Worth = Callable[[Sequence[np.ndarray]], np.ndarray]
-"""Makes one number of the standardised values of all objectives."""
+_Worth = Callable[[np.ndarray], np.ndarray]
+"""Values configurations, given their features."""
 
 
 class ProcessSampler(DesignSampler):
@@ -55,7 +57,12 @@ class ProcessSampler(DesignSampler):
     """
 
     def __init__(
-        self, parameters: Parameters, seed: int, knowledge: Knowledge, readings: Sequence[Reading]
+        self,
+        parameters: Parameters,
+        seed: int,
+        knowledge: Knowledge,
+        readings: Sequence[Reading],
+        cost_limit: CostLimit | None = None,
     ) -> None:
         """Prepare one proposal.
 
@@ -64,12 +71,13 @@ class ProcessSampler(DesignSampler):
             seed: Seed of this proposal.
             knowledge: The results so far, some of them with a value; what is fitted to them is added.
             readings: How the curves of each objective are read.
+            cost_limit: What the budget allows all trainings to cost; None if it limits no cost.
         """
         super().__init__(parameters, seed)
         self._random = np.random.default_rng(seed)
         self._results = knowledge.results
         self._kernels = knowledge.kernels
-        self._readings = readings
+        self._readings, self._cost_limit = readings, cost_limit
         complete = {
             run_id: [result.trial for result in results if result.trial.state == TrialState.COMPLETE]
             for run_id, results in knowledge.earlier.items()
@@ -120,12 +128,17 @@ class ProcessSampler(DesignSampler):
             for index in range(len(self._readings))
         ]
         limits = self._limits(features[:num_own])
-        worth = self._scalarization(goals, [*map(keeps_limits, ended or earlier)])
+        kept = np.array([*map(keeps_limits, ended or earlier)])
+        cost = self._cost(features[: len(ended)], len(running) + 1, num_fitted)
+        if cost is None:
+            worth = self._worth(goals, kept)
+        else:
+            best = goals[0].values[kept if any(kept) else slice(None)].max()
+            worth = cost.improvement_for_it(goals[0].process, float(best))
         prior_weight = _PRIOR_WEIGHT / max(len(ended), 1) ** 2
 
         def score(points: np.ndarray, exists: np.ndarray, features: np.ndarray) -> np.ndarray:
-            scores = worth([goal.optimistic(features) for goal in goals])
-            scores = scores + prior_weight * self.encoding.log_prior(points, exists)
+            scores = worth(features) + prior_weight * self.encoding.log_prior(points, exists)
             for limit in limits:
                 scores += limit.log_chance_at_most(0.0, features)
             return scores
@@ -199,23 +212,35 @@ class ProcessSampler(DesignSampler):
         expected = forecasts[len(ended) :]
         return self._model(f"goal {index}", features, values, num_fitted, kernel, expected, related)
 
-    def _scalarization(self, goals: Sequence[_Model], kept: Sequence[bool]) -> _Worth:
-        """Return what one number makes of all objectives: of one itself, of several by drawn weights.
+    def _worth(self, goals: Sequence[_Model], kept: np.ndarray) -> _Worth:
+        """Return how good a configuration may be: by the objective, or by drawn weights of several.
 
         The mean over all weights is the hypervolume, so that proposals spread over the front.
         Source: Zhang and Golovin, Random hypervolume scalarizations, ICML 2020.
         """
         if len(goals) == 1:
-            return lambda values: values[0]
+            return goals[0].optimistic
         results = np.column_stack([goal.values for goal in goals])
-        results = results[np.array(kept)] if any(kept) else results
+        results = results[kept] if any(kept) else results
         front = results[is_on_front(results)]
         size = np.ptp(front, axis=0)
         size = np.where(size > 1e-9, size, 1.0)
         low = front.min(0) - _BEYOND_FRONT * size
         weights = np.abs(self._random.standard_normal(len(goals)))
         scale = size * weights / np.linalg.norm(weights)
-        return lambda values: ((np.column_stack(values) - low) / scale).min(1)
+        return lambda features: (
+            (np.column_stack([goal.optimistic(features) for goal in goals]) - low) / scale
+        ).min(1)
+
+    def _cost(self, features: np.ndarray, num_at_once: int, num_fitted: int) -> Cost | None:
+        """Model what trainings cost; None where that does not decide how good the best one will be."""
+        if self._cost_limit is None or not self._results:
+            return None
+        seconds = full_seconds(self._results, self._readings[0])
+        known = seconds[seconds > 0]
+        if not len(known) or not self._cost_limit.ends_first(float(known.mean()), num_at_once):
+            return None
+        return Cost.of(seconds, features, self.encoding.groups, self._kernels, num_fitted)
 
     def _forecast(
         self, index: int, trials: Sequence[FrozenTrial], features: np.ndarray, num_fitted: int

@@ -48,6 +48,7 @@ class Ending:
     values: Mapping[str, float]
     fits: bool
     time_unix_s: float
+    seconds: float
 
 
 @dataclass(slots=True)
@@ -61,14 +62,18 @@ class TrialRecord:
     """How many epochs it trains unless it is stopped; None where only the function knows."""
     proposed_unix_s: float | None = None
     reports: dict[int, float] = field(default_factory=dict)
+    elapsed_s: dict[int, float] = field(default_factory=dict)
+    """By attempt, seconds until its last report."""
     prune: bool = False
     ended: Ending | None = None
 
     def end(self, event: TrialEnded) -> None:
         """Record how the training ended, and forget what only a running one needs."""
         values = event.values or self.result()
-        self.ended = Ending(event.state, event.reason, values, event.fits, event.time_unix_s)
+        seconds = math.fsum(self.elapsed_s.values())
+        self.ended = Ending(event.state, event.reason, values, event.fits, event.time_unix_s, seconds)
         self.value = None
+        self.elapsed_s = {}
 
     def result(self) -> dict[str, float]:
         """Return the values that the training stands for, so far or at its end."""
@@ -110,9 +115,9 @@ class TrialRecord:
                 return Outcome("failed", values, "error")
             if not all(math.isfinite(values[metric]) for metric in metrics):
                 return Outcome("failed", values, "diverged")
-            return Outcome("complete", values, fits=self.ended.fits)
+            return Outcome("complete", values, fits=self.ended.fits, seconds=self.ended.seconds)
         if self.ended.state == "pruned":
-            return Outcome("pruned", values, fits=self.ended.fits)
+            return Outcome("pruned", values, fits=self.ended.fits, seconds=self.ended.seconds)
         return Outcome("failed", values, self.ended.reason)
 
 
@@ -124,6 +129,8 @@ class Outcome:
     values: Mapping[str, float]
     reason: Reason | None = None
     fits: bool = True
+    seconds: float = 0.0
+    """How long a training took that was complete or pruned, until its last report; 0 if that is unknown."""
 
     def violations(self, constraints: Sequence[Constraint]) -> dict[str, float]:
         """Return by how much each limit is broken, by the limit's text; at most 0 if it is kept.
@@ -194,6 +201,7 @@ class ConfigurationRecord:
             return None
         ended = [outcome for outcome in outcomes if outcome is not None]
         complete = [outcome.values for outcome in ended if outcome.state == "complete"]
+        seconds = [outcome.seconds for outcome in ended if outcome.state == "complete"]
         if not complete:
             return ended[0]
         shared = [metric for metric in complete[0] if all(metric in values for values in complete)]
@@ -203,7 +211,10 @@ class ConfigurationRecord:
             for metric in shared
         }  # fmt: skip
         fits = all(outcome.fits for outcome in ended)
-        return Outcome("pruned" if self.prune else "complete", means, fits=fits)
+        return Outcome(
+            "pruned" if self.prune else "complete", means, fits=fits,
+            seconds=math.fsum(seconds) / len(seconds),
+        )  # fmt: skip
 
 
 def num_epochs(experiment: Experiment, params: Params) -> float | None:

@@ -35,6 +35,7 @@ from workbench.experiment.samplers import Auto, samplers_for
 from workbench.formatting import format_count
 from workbench.registry import load_object
 from workbench.space import Choice, Fixed
+from workbench.study.cost_limit import CostLimit
 from workbench.study.design import DesignSampler
 from workbench.study.knowledge import MIN_PROCESS_RESULTS, Knowledge
 from workbench.study.limits import limit_options
@@ -201,6 +202,8 @@ class SamplerRequest:
     """What is known."""
     readings: Sequence[Reading]
     """How the curves of each objective are read."""
+    cost_limit: CostLimit | None = None
+    """What the budget allows all trainings to cost."""
     learns_limits: bool = False
     """Whether every trial has the limits that the sampler reads."""
 
@@ -234,7 +237,7 @@ def make_sampler(
     learns_limits = bool(experiment.constraints) or not experiment.sampler.kind.needs_every_limit
     return make(options, SamplerRequest(
         seed, configuration, experiment.seed, parameters, knowledge or Knowledge(),
-        Reading.of(experiment), learns_limits,
+        Reading.of(experiment), CostLimit.of(experiment), learns_limits,
     ))  # fmt: skip
 
 
@@ -259,7 +262,9 @@ def make_auto(options: dict[str, Any], request: SamplerRequest) -> BaseSampler:
 def _make_process(request: SamplerRequest) -> ProcessSampler:
     from workbench.study.proposals import ProcessSampler  # imports SciPy's optimizers
 
-    return ProcessSampler(request.parameters, request.seed, request.knowledge, request.readings)
+    return ProcessSampler(
+        request.parameters, request.seed, request.knowledge, request.readings, request.cost_limit
+    )
 
 
 def _suited(request: SamplerRequest) -> Literal["random", "tpe", "design", "process"]:

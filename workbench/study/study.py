@@ -267,6 +267,7 @@ class Study(Results):
         record, rung = self._record(event.trial), self.experiment.early_stop.rung_of(event)
         if record.value is None:  # it has ended
             return record.prune
+        record.elapsed_s[event.attempt] = event.elapsed_s
         record.value.report(event.values, step=event.step, attempt=event.attempt, returned=event.returned)
         value = event.values.get(self._metrics[0], math.nan)
         if not math.isfinite(value) or rung is None or rung in record.reports:

@@ -1,0 +1,53 @@
+"""Which part of a budget limits what all trainings cost together, and whether it ends a run first."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from workbench.experiment import Experiment
+from workbench.experiment.money_units import parse_price
+
+
+@dataclass(frozen=True)
+class CostLimit:
+    """The part of a budget that limits seconds, and the number of trainings that ends the run without it.
+
+    Attributes:
+        run_s: Seconds that the run may take; infinite without a limit.
+        held_s: Seconds that trials may take, added up; infinite without a limit.
+        num_trainings: Trainings that the run may have; infinite without a limit.
+    """
+
+    run_s: float
+    held_s: float
+    num_trainings: float
+
+    @classmethod
+    def of(cls, experiment: Experiment) -> CostLimit | None:
+        """Return the limit of an experiment with one objective; None if its budget limits no cost."""
+        budget, price = experiment.budget, experiment.budget.price
+        run_s, held_s = budget.time or math.inf, budget.gpu_time or math.inf
+        most = experiment.max_trainings()
+        if budget.money is not None and price is not None:
+            parsed = parse_price(price)
+            paid_s = 3600.0 * budget.money / parsed.amount
+            run_s = run_s if parsed.is_per_gpu else min(run_s, paid_s)
+            held_s = min(held_s, paid_s) if parsed.is_per_gpu else held_s
+        is_energy_all = budget.energy is not None and most is None  # how much a second takes is not known
+        if len(experiment.objectives) > 1 or (math.isinf(min(run_s, held_s)) and not is_energy_all):
+            return None
+        gpus = experiment.resources.gpus_per_worker
+        held_s = held_s if gpus in ("auto", 0) else held_s / gpus
+        return cls(run_s, held_s, math.inf if most is None else most)
+
+    def ends_first(self, seconds: float, num_at_once: int) -> bool:
+        """Return whether it will end the run before the number of trainings does.
+
+        Args:
+            seconds: What a training takes on average, times its workers.
+            num_at_once: How many trainings run at once.
+        """
+        if math.isinf(self.num_trainings):
+            return True
+        return seconds * self.num_trainings > min(self.held_s, self.run_s * num_at_once)
