@@ -35,9 +35,19 @@ class Drive:
         return proposal
 
     def report(
-        self, trial: int, rung: int, *, elapsed_s: float = 0.0, attempt: int = 0, **values: float
+        self,
+        trial: int,
+        rung: int,
+        *,
+        elapsed_s: float = 0.0,
+        attempt: int = 0,
+        memory_share: float | None = None,
+        **values: float,
     ) -> bool:
-        event = TrialReported(trial=trial, attempt=attempt, step=rung, elapsed_s=elapsed_s, values=values)
+        event = TrialReported(
+            trial=trial, attempt=attempt, step=rung, elapsed_s=elapsed_s, memory_share=memory_share,
+            values=values,
+        )  # fmt: skip
         self.events.append(event)
         return self.study.take_report(event)
 

@@ -111,6 +111,33 @@ def test_configurations_that_run_out_of_memory_are_avoided() -> None:
     assert sum(failed[12:]) <= 6
 
 
+def count_out_of_memory(seed: int, *, states_memory: bool) -> tuple[int, float]:
+    """Return how many trials of a search ran out of memory, and the best value of the others."""
+    names = ("batch", "width")
+    search = {name: {"low": 1, "high": 64, "log": True} for name in names}
+    drive, num_failed, best = Drive(make_experiment(search=search, seed=seed)), 0, math.inf
+    for _ in range(24):
+        proposal = drive.ask()
+        work = math.prod(float(proposal.params[name]) for name in names)  # type: ignore[arg-type]
+        share = 0.02 + work / 600
+        if share > 1:
+            num_failed += 1
+            drive.end(proposal.trial, "failed", reason="oom")
+            continue
+        best = min(best, -work)
+        drive.report(proposal.trial, 1, memory_share=share if states_memory else None, loss=-work)
+        drive.end(proposal.trial)
+    return num_failed, best
+
+
+def test_memory_that_trials_held_keeps_the_next_ones_from_running_out_of_it() -> None:
+    """The best ones nearly fill the memory, so that blind searches run out of it again and again."""
+    stated = [count_out_of_memory(seed, states_memory=True) for seed in range(4)]
+    silent = [count_out_of_memory(seed, states_memory=False) for seed in range(4)]
+    assert sum(num for num, _ in stated) < 0.7 * sum(num for num, _ in silent), (stated, silent)
+    assert np.mean([best for _, best in stated]) < -520, "they still come near the limit"
+
+
 def test_a_rebuilt_study_proposes_the_same_although_later_results_change_what_pruned_ones_count_as() -> None:
     drive = Drive(make_experiment(search=SQUARE))
     for number in range(24):

@@ -71,7 +71,10 @@ def step(drive: Drive, draw: Any, open_trials: list[int], rungs: dict[int, int])
         rungs[trial] = rungs.get(trial, 0) + 1
         value = draw(st.sampled_from([0.1, 0.2, 0.5, 0.9, float("nan")]))
         elapsed_s = draw(st.sampled_from([0.5, 1.0, 4.0])) * rungs[trial]
-        if drive.report(trial, rungs[trial], elapsed_s=elapsed_s, loss=value, cost=1 - value):
+        share = draw(st.sampled_from([None, 0.2, 0.9]))
+        if drive.report(
+            trial, rungs[trial], elapsed_s=elapsed_s, memory_share=share, loss=value, cost=1 - value
+        ):
             what = "pruned"
     if what == "report":
         return

@@ -74,6 +74,10 @@ class TrialReported(TrialEventHeader):
     gradient_noise: float | None = Field(
         default=None, description="tr(Sigma), the variance of the gradient of one sample, smoothed likewise."
     )
+    memory_share: float | None = Field(
+        default=None,
+        description="Largest part of the GPU memory it may use that the first worker has held so far.",
+    )
     returned: bool = Field(
         default=False, description="Whether a function returned the values instead of reporting them."
     )

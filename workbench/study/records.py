@@ -13,6 +13,9 @@ from workbench.experiment import Constraint, Experiment
 from workbench.experiment.trial_value import TrialValue
 from workbench.space import Params
 
+# A training that holds less is as far from running out of memory as one of which nothing is known.
+_SMALL_SHARE = math.exp(-1.0)
+
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
@@ -49,6 +52,7 @@ class Ending:
     fits: bool
     time_unix_s: float
     seconds: float
+    memory_share: float | None
 
 
 @dataclass(slots=True)
@@ -64,6 +68,8 @@ class TrialRecord:
     reports: dict[int, float] = field(default_factory=dict)
     elapsed_s: dict[int, float] = field(default_factory=dict)
     """By attempt, seconds until its last report."""
+    memory_share: float | None = None
+    """The largest part of its GPU's memory that it has held so far."""
     prune: bool = False
     ended: Ending | None = None
 
@@ -71,7 +77,9 @@ class TrialRecord:
         """Record how the training ended, and forget what only a running one needs."""
         values = event.values or self.result()
         seconds = math.fsum(self.elapsed_s.values())
-        self.ended = Ending(event.state, event.reason, values, event.fits, event.time_unix_s, seconds)
+        self.ended = Ending(
+            event.state, event.reason, values, event.fits, event.time_unix_s, seconds, self.memory_share
+        )
         self.value = None
         self.elapsed_s = {}
 
@@ -110,14 +118,15 @@ class TrialRecord:
         if self.ended is None:
             return None
         values = self.ended.values
-        if self.ended.state == "complete":
-            if not all(metric in values for metric in metrics):
+        if self.ended.state in ("complete", "pruned"):
+            if self.ended.state == "complete" and not all(metric in values for metric in metrics):
                 return Outcome("failed", values, "error")
-            if not all(math.isfinite(values[metric]) for metric in metrics):
+            if self.ended.state == "complete" and not all(math.isfinite(values[name]) for name in metrics):
                 return Outcome("failed", values, "diverged")
-            return Outcome("complete", values, fits=self.ended.fits, seconds=self.ended.seconds)
-        if self.ended.state == "pruned":
-            return Outcome("pruned", values, fits=self.ended.fits, seconds=self.ended.seconds)
+            return Outcome(
+                self.ended.state, values, fits=self.ended.fits, seconds=self.ended.seconds,
+                memory_share=self.ended.memory_share,
+            )  # fmt: skip
         return Outcome("failed", values, self.ended.reason)
 
 
@@ -131,6 +140,8 @@ class Outcome:
     fits: bool = True
     seconds: float = 0.0
     """How long a training took that was complete or pruned, until its last report; 0 if that is unknown."""
+    memory_share: float | None = None
+    """The largest part of a GPU's memory that such a training held; None if that is unknown."""
 
     def violations(self, constraints: Sequence[Constraint]) -> dict[str, float]:
         """Return by how much each limit is broken, by the limit's text; at most 0 if it is kept.
@@ -150,6 +161,8 @@ class Outcome:
                 found[describe_limit(constraint)] = 1.0
         if self.reason == "oom" or not self.fits:
             found["fits in memory"] = 1.0
+        elif self.memory_share is not None and self.memory_share > _SMALL_SHARE:
+            found["fits in memory"] = math.log(min(self.memory_share, 1.0))
         if self.reason == "diverged":
             found["stays finite"] = 1.0
         return found
@@ -211,9 +224,10 @@ class ConfigurationRecord:
             for metric in shared
         }  # fmt: skip
         fits = all(outcome.fits for outcome in ended)
+        shares = [outcome.memory_share for outcome in ended if outcome.memory_share is not None]
         return Outcome(
             "pruned" if self.prune else "complete", means, fits=fits,
-            seconds=math.fsum(seconds) / len(seconds),
+            seconds=math.fsum(seconds) / len(seconds), memory_share=max(shares, default=None),
         )  # fmt: skip
 
 

@@ -268,6 +268,8 @@ class Study(Results):
         if record.value is None:  # it has ended
             return record.prune
         record.elapsed_s[event.attempt] = event.elapsed_s
+        if event.memory_share is not None:
+            record.memory_share = max(event.memory_share, record.memory_share or 0.0)
         record.value.report(event.values, step=event.step, attempt=event.attempt, returned=event.returned)
         value = event.values.get(self._metrics[0], math.nan)
         if not math.isfinite(value) or rung is None or rung in record.reports:

@@ -1,6 +1,8 @@
-"""Where a worker computes, how much of its GPU others hold, and the counters of energy of its device."""
+"""Where a worker computes, how much of its GPU it and others hold, and the counters of its energy."""
 
 from __future__ import annotations
+
+from typing import Literal
 
 import torch
 
@@ -40,6 +42,31 @@ def foreign_bytes() -> int:
     free_bytes, total_bytes = torch.cuda.mem_get_info()
     held_bytes = total_bytes - free_bytes - torch.cuda.memory_reserved() - CONTEXT_BYTES
     return held_bytes if held_bytes > FOREIGN_PART * total_bytes else 0
+
+
+class HeldMemory:
+    """The largest part of its GPU's memory that an attempt has held."""
+
+    def __init__(self, device: torch.device, gpus_per_worker: float | Literal["auto"]) -> None:
+        """Begin to watch.
+
+        Args:
+            device: Where this worker computes.
+            gpus_per_worker: Its part of a GPU, where several share one; above 1, and auto, count as 1.
+        """
+        self._limit_bytes = 0.0
+        if device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(device)
+            total_bytes = torch.cuda.get_device_properties(device).total_memory
+            self._limit_bytes = total_bytes * (
+                1.0 if gpus_per_worker == "auto" else min(gpus_per_worker, 1.0)
+            )
+
+    def share(self) -> float | None:
+        """Return that part so far, at most 1; None without a GPU."""
+        if not self._limit_bytes:
+            return None
+        return min(torch.cuda.max_memory_allocated() / self._limit_bytes, 1.0)
 
 
 def energy_counters(device: torch.device) -> dict[str, EnergyCounter]:

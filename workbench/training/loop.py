@@ -25,7 +25,7 @@ from workbench.strategies.compiling import num_compiled
 from workbench.strategies.strategy import NoiseMeasuring, RateSetting
 from workbench.training import checkpoint
 from workbench.training.assembly import Parts, assemble
-from workbench.training.device import join_trial
+from workbench.training.device import HeldMemory, join_trial
 from workbench.training.evaluation import evaluate, renew_statistics
 from workbench.training.loaders import named_losses
 from workbench.training.noise_meter import NoiseMeter
@@ -73,6 +73,7 @@ class _Loop:
         self._parts = parts
         self._report = report
         self._started_s = started_s
+        self._memory = HeldMemory(parts.worker.device, task.experiment.resources.gpus_per_worker)
         self._step = 0
         self._epochs_done = 0
         self._steps_of_epoch = 0
@@ -281,6 +282,7 @@ class _Loop:
             elapsed_s=perf_counter() - self._started_s,
             values=values,
             samples_per_s=samples_per_s,
+            memory_share=self._memory.share(),
             compile_s=compile_s,
             parts_s=parts_s,
             slowest_rank=None if slowest is None else slowest.rank,

@@ -1,0 +1,44 @@
+"""How much of a GPU an attempt has held, with a device that is made up."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from workbench.training.device import HeldMemory
+
+GIB = 2**30
+
+
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+    """Stand in for a GPU of 16 GiB whose peak of an earlier trial was 15 GiB."""
+    peak = {"bytes": 15 * GIB}
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda _device: peak.update(bytes=GIB))
+    monkeypatch.setattr(
+        torch.cuda, "get_device_properties", lambda _device: SimpleNamespace(total_memory=16 * GIB)
+    )
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda: peak["bytes"])
+    return peak
+
+
+def test_it_is_the_peak_of_this_attempt_as_a_part_of_the_whole(held: dict[str, int]) -> None:
+    memory = HeldMemory(torch.device("cuda", 0), "auto")
+    assert memory.share() == 1 / 16, "what an earlier trial held does not count"
+    held["bytes"] = 12 * GIB
+    assert memory.share() == 0.75
+
+
+@pytest.mark.parametrize(("gpus", "share"), [(0.5, 1.0), (0.75, 2 / 3), (2, 0.5)])
+def test_of_a_shared_gpu_only_its_part_counts(held: dict[str, int], gpus: float, share: float) -> None:
+    memory = HeldMemory(torch.device("cuda", 0), gpus)
+    held["bytes"] = 8 * GIB
+    assert memory.share() == pytest.approx(share)
+    held["bytes"] = 20 * GIB
+    assert memory.share() == 1.0
+
+
+def test_without_a_gpu_nothing_is_stated() -> None:
+    assert HeldMemory(torch.device("cpu"), "auto").share() is None
