@@ -61,9 +61,11 @@ slow: env  ## Run the tests that the suite leaves out because of their time (an 
 gpu:  ## Run the tests that need a GPU, in the environment of PYTHON; Ray is not needed.
 	$(PYTHON) -m pytest --override-ini addopts= -m gpu $$(grep -rl --include='test_*.py' 'mark\.gpu' tests)
 
-bridges: env  ## Install the frameworks that have a bridge, and peft, and test these.
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[development,bridges,lora]'
+bridges: env  ## Install the frameworks that have a bridge, peft, OpenVINO and Ray Serve, and test these.
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt \
+		--editable '.[development,bridges,lora,openvino,serve-on-ray]'
 	$(BIN)/python -m pytest -rs tests/bridges tests/training/test_low_rank.py
+	$(BIN)/python -m pytest -rs -m "slow or not slow" tests/deploy/test_formats.py tests/deploy/serving/test_on_ray.py
 
 flower: env  ## Install Flower in .flower, an environment of its own, and run an exported federation in it.
 	$(PYTHON) -m venv .flower

@@ -65,7 +65,13 @@ def trained(model: str, data: Datasets, **values: Any) -> nn.Module:
 
 
 def exported(
-    folder: Path, model: str, data: Any, *, change: Callable[[nn.Module], None] | None = None, **values: Any
+    folder: Path,
+    model: str,
+    data: Any,
+    *,
+    change: Callable[[nn.Module], None] | None = None,
+    format: str = "onnx",
+    **values: Any,
 ) -> tuple[nn.Module, Datasets, Card]:
     """Train a model, change its weights if that is wanted, and export it into a folder."""
     wanted = experiment(model, data)
@@ -79,4 +85,4 @@ def exported(
         "mine", "mine-1", 3, model, str(data), loaded.task, {"val_loss": 0.5, "val_accuracy": 0.9},
         len(loaded.train),
     )  # fmt: skip
-    return made, loaded, add_trial(folder, made, loaded, wanted, origin)
+    return made, loaded, add_trial(folder, made, loaded, wanted, origin, format=format)

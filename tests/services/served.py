@@ -139,7 +139,7 @@ def _card(folder: Path, **parts: Any) -> None:
 class Server:
     """A server in a process of its own."""
 
-    def __init__(self, folder: Path, *arguments: str | Path, token: bool = True) -> None:
+    def __init__(self, folder: Path, *arguments: str | Path, token: bool = True, port: int = 0) -> None:
         self.token_file = folder / "token"
         given = ["--token-file", str(self.token_file)] if token else ["--no-token"]
         command = [
@@ -149,7 +149,7 @@ class Server:
             "serve",
             *map(str, arguments),
             "--port",
-            "0",
+            str(port),
             "--json",
             *given,
         ]

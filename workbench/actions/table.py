@@ -195,10 +195,9 @@ _DECLARED = (
                      is_positional=True, default=_folder_of_bundle),
             Argument("trial", "count", "Export this trial instead of the best.", label="Trial",
                      hint="empty: the best", minimum=0),
-            Argument("format", "text", "Add the model with a script that predicts, onnx, or a federation as "
-                     "an application for Flower, flower.", label="Format", metavar="FORMAT",
-                     hint="onnx: predict without torch; flower: a federation for devices",
-                     choices=("onnx", "flower")),
+            Argument("format", "text", "Add the model with a script that predicts, onnx; also for OpenVINO, "
+                     "openvino; or a federation as an application for Flower, flower.", label="Format",
+                     hint="onnx: predict without torch; flower: a federation for devices", metavar="FORMAT"),
             Argument("force", "flag", "Write into a folder that is not empty.", is_from_browser=False),
             Argument("weights", "flag", "Leave the weights out of the bundle.", option="--without-weights",
                      flag_value=False, is_from_browser=False),

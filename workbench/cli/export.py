@@ -77,6 +77,14 @@ def export(
         if format is not None and trial is None and is_automatic(run.experiment):
             from workbench.automl_pipeline import AutoML
 
+            if format != "onnx":
+                from workbench.errors import ArgumentError
+
+                raise ArgumentError(
+                    f"the result of an AutoML run cannot be written as {format}",
+                    field="format",
+                    allowed="onnx",
+                )
             bundle = AutoML(run).export(to, force=bool(force))
         else:
             bundle = run.export(

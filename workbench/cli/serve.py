@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from workbench.cli.options import Count, FiniteRange, example, json_option
 from workbench.cli.output import print_json, print_note
+
+if TYPE_CHECKING:
+    from workbench.deploy.serving.served_models import Version
+    from workbench.deploy.serving.tokens import Token
 
 
 @click.command()
@@ -80,15 +86,31 @@ from workbench.cli.output import print_json, print_note
     help="Read the token from this file; it is made if it does not exist.",
 )
 @click.option("--no-token", is_flag=True, help="Serve everybody on this machine; only on a loopback address.")
+@click.option(
+    "--on",
+    "place",
+    type=click.Choice(["here", "ray"]),
+    default="here",
+    show_default=True,
+    help="Serve in this process, or by Ray Serve on a cluster.",
+)
+@click.option(
+    "--replicas", type=Count(1, 1000), metavar="N", help="With --on ray: run this many copies of the server."
+)
+@click.option(
+    "--address", metavar="ADDRESS", help="With --on ray: use this cluster; the local Ray head by default."
+)
 @json_option
 @example(
     "workbench serve best",
     "workbench serve digits=models/current --port 8080 --queue 500",
     "workbench serve best --host 0.0.0.0 --token-file /run/secrets/token",
+    "workbench serve best --on ray --replicas 4",
 )  # fmt: skip
 def serve(
     bundles: tuple[str, ...], host: str, port: int, threads: int, max_batch: int, latency: str, queue: int,
-    max_body: str, keep: float, keep_limit: str, token_file: Path | None, no_token: bool, as_json: bool,
+    max_body: str, keep: float, keep_limit: str, token_file: Path | None, no_token: bool, place: str,
+    replicas: int | None, address: str | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Serve exported models over HTTP.
 
@@ -96,6 +118,8 @@ def serve(
 
     SIGTERM ends the server when everything that was accepted is answered. SIGHUP opens the bundles again, so
     that a link to a newer one takes over without a failed request.
+
+    With --on ray, copies of the server run on a Ray cluster until this command ends.
     """
     from workbench.deploy.serving import process
     from workbench.deploy.serving.served_models import Limits, name_bundles
@@ -103,6 +127,7 @@ def serve(
     from workbench.errors import ArgumentError
     from workbench.formatting import duration_argument_s, parse_bytes
 
+    _check_place(place, replicas=replicas, address=address, port=port, keep=keep)
     process.check_packages()
     folders = name_bundles(bundles)
     limits = Limits(
@@ -119,23 +144,58 @@ def serve(
             field="--no-token", allowed="only with a loopback address, such as 127.0.0.1",
         )  # fmt: skip
     versions = process.open_versions(folders, limits)
-    listener = process.listen(host, port)
     token = None if no_token else read_or_make_token(token_file or token_path())
-    shown_host, shown_port = process.address_of(listener)
-    address = f"http://{shown_host}:{shown_port}"
+
+    def show(shown_host: str, shown_port: int) -> None:
+        _show(f"http://{shown_host}:{shown_port}", versions, token, as_json=as_json)
+        if not is_private:
+            print_note(
+                "requests and their token travel unencrypted: put a proxy with HTTPS in front of the server"
+            )
+        sys.stdout.flush()
+
+    if place == "ray":
+        from workbench.deploy.serving import on_ray
+        from workbench.deploy.serving.app import MAX_REQUESTS
+        from workbench.head.served_application import ServedApplication
+
+        application = ServedApplication(
+            on_ray.APPLICATION, address=address, host=host, port=port, replicas=replicas or 1, cpus=threads,
+            max_requests=2 * MAX_REQUESTS,
+        )  # fmt: skip
+        on_ray.serve(
+            folders, versions, limits, application=application, token=token, notify=print_note,
+            started=lambda: show(host, port),
+        )  # fmt: skip
+        return
+    listener = process.listen(host, port)
+    show(*process.address_of(listener))
+    process.serve(folders, versions, limits, listener=listener, token=token, notify=print_note)
+
+
+def _check_place(
+    place: str, *, replicas: int | None, address: str | None, port: int, keep: float
+) -> None:  # fmt: skip
+    """Refuse options that the place to serve would ignore."""
+    if place == "here":
+        for option, given in (("--replicas", replicas), ("--address", address)):
+            if given is not None:
+                raise click.UsageError(f"{option} needs --on ray.")
+        return
+    if port == 0:
+        raise click.UsageError("--on ray needs a port, as all nodes of the cluster listen on the same one.")
+    if keep:
+        raise click.UsageError("--keep stores rows in the bundle on one machine, so it excludes --on ray.")
+
+
+def _show(address: str, versions: Mapping[str, Version], token: Token | None, *, as_json: bool) -> None:
     if as_json:
         file = None if token is None else str(token.path.absolute())
-        print_json({"url": address, "models": list(folders), "token_file": file})
-    else:
-        for name, version in versions.items():
-            shown = version.sha256[:12] or "unknown"
-            click.echo(f"serving  {name}, version {shown}: {address}/v1/{name}/predict")
-        click.echo(f"page     {address}/")
-        if token is not None:
-            click.echo(f"token    {token.path}" + (f": {token.secret}" if token.is_new else ""))
-    if not is_private:
-        print_note(
-            "requests and their token travel unencrypted: put a proxy with HTTPS in front of the server"
-        )
-    sys.stdout.flush()
-    process.serve(folders, versions, limits, listener=listener, token=token, notify=print_note)
+        print_json({"url": address, "models": list(versions), "token_file": file})
+        return
+    for name, version in versions.items():
+        shown = version.sha256[:12] or "unknown"
+        click.echo(f"serving  {name}, version {shown}: {address}/v1/{name}/predict")
+    click.echo(f"page     {address}/")
+    if token is not None:
+        click.echo(f"token    {token.path}" + (f": {token.secret}" if token.is_new else ""))

@@ -21,6 +21,7 @@ from workbench.deploy import table_graph
 from workbench.deploy.card import MODEL, Card, Input, Metric, Output, sha256_of
 from workbench.deploy.exported_model import Member, build
 from workbench.deploy.feeds import feeds_of
+from workbench.deploy.formats import ONNX, SIZES, add_format
 from workbench.deploy.graph import OPSET, onnx
 from workbench.deploy.onnx_export import BATCHES, TOLERANCE, difference_of
 from workbench.deploy.placement.stage_export import add_stages
@@ -67,7 +68,8 @@ class Exported:
 
 
 def add_trial(
-    folder: Path, model: nn.Module, data: Datasets, experiment: Experiment, origin: Exported
+    folder: Path, model: nn.Module, data: Datasets, experiment: Experiment, origin: Exported, *,
+    format: str = ONNX,
 ) -> Card:  # fmt: skip
     """Add a trial's model to its bundle.
 
@@ -77,6 +79,7 @@ def add_trial(
         data: What it was trained on.
         experiment: The experiment that it was trained in.
         origin: What the card states about it.
+        format: A further format; ONNX for none.
 
     Raises:
         RunError: If the model cannot be exported, or the graph answers otherwise than the model.
@@ -108,7 +111,7 @@ def add_trial(
             outputs = output_in(call_model(model, _some(tensors, numbers)))
         return answers_of(outputs, member, output)
 
-    card = write(folder, made, inputs, output, samples, expected, origin)
+    card = write(folder, made, inputs, output, samples, expected, origin, format=format)
     if isinstance(model, EarlyExits) and output.kind == "classes":
         number = min(_NUM_COMPARED, len(next(iter(samples.values()))))
         feeds = feeds_of(card, {name: values[:number] for name, values in samples.items()})[0]
@@ -119,6 +122,7 @@ def add_trial(
 def write(
     folder: Path, made: onnx.ModelProto, inputs: Sequence[Input], output: Output, samples: Mapping[str, Any],
     expected: Callable[[np.ndarray], np.ndarray], origin: Exported, *, split: str = "train",
+    format: str = ONNX,
 ) -> Card:  # fmt: skip
     """Write a graph with its card and script, once it answers as the model does.
 
@@ -131,6 +135,7 @@ def write(
         expected: Returns what the model answers for some of these samples, by their places.
         origin: What the card states about it.
         split: The split that the samples come from.
+        format: A further format; ONNX for none.
 
     Raises:
         RunError: If the graph answers otherwise than the model.
@@ -157,6 +162,9 @@ def write(
         "statistics": describe_samples(card, samples),
         "answers": _distribution(answers),
     })  # fmt: skip
+    if format != ONNX:
+        feeds = feeds_of(card, {name: values[: max(SIZES)] for name, values in samples.items()})[0]
+        card = add_format(folder, card, format, predictor.shaped(feeds), predictor.run)
     card.write(folder)
     return card
 

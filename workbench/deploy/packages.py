@@ -7,15 +7,14 @@ from collections.abc import Iterator
 
 from workbench.errors import MissingDependencyError
 
-INSTALL = "Install it: pip install 'workbench[deploy]'"
-
 
 @contextlib.contextmanager
-def needs(package: str) -> Iterator[None]:
+def needs(package: str, *, part: str = "deploy") -> Iterator[None]:
     """Name the command that installs a package, if importing it inside the `with` block fails.
 
     Args:
         package: The package that is imported.
+        part: The extra of the workbench that has it.
 
     Raises:
         MissingDependencyError: If it is not installed.
@@ -24,5 +23,6 @@ def needs(package: str) -> Iterator[None]:
         yield
     except ModuleNotFoundError as error:
         raise MissingDependencyError(
-            f"this needs {error.name or package}, which is not installed", next_step=INSTALL
+            f"this needs {error.name or package}, which is not installed",
+            next_step=f"Install it: pip install 'workbench[{part}]'",
         ) from error

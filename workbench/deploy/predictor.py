@@ -89,12 +89,18 @@ class Predictor:
             DataError: If a column is missing, or a value is not of its kind; it names column and row.
         """
         feeds, notes = feeds_of(self.card, columns)
-        # A graph may take a column as a list of values or as a table of one column.
-        shaped = {
+        return self.answers_of(self.run(feeds), notes, feeds)
+
+    def run(self, feeds: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Return the output of the graph for values that were checked and converted to what it takes."""
+        return self._session.run(None, self.shaped(feeds))[0]
+
+    def shaped(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return values in the shapes of the graph, which may take a column as a table of one column."""
+        return {
             name: values[:, None] if values.ndim == 1 and self._shapes.get(name) == [1] else values
             for name, values in feeds.items()
         }
-        return self.answers_of(self._session.run(None, shaped)[0], notes, feeds)
 
     def compute(self, feeds: Mapping[str, np.ndarray]) -> Answers:
         """Return the answers for values that were checked and converted to what the graph takes."""

@@ -11,7 +11,7 @@ files/                what a train function left in the folder of its trial
 environment.txt       the versions of Python and of every installed package
 retrain.sh            trains it again
 report.html           the report of its run
-model.onnx            with --format onnx: the model, from rows as users have them to answers
+model.onnx            with --format: the model, from rows as users have them to answers
 card.json             with it: its inputs, where it comes from, and what was measured
 predict.py            with it: predicts with numpy and onnxruntime only
 flower/               with --format flower: the federation as an application for Flower
@@ -72,7 +72,8 @@ def write_bundle(
         run: The run.
         folder: A folder that is empty or does not exist.
         trial: The number of the trial; None for the best.
-        format: "onnx" adds the model in that format, "flower" the federation as an application; None: none.
+        format: "onnx" adds the model as ONNX, "openvino" or a format of another package its files beside
+            that; "flower" adds the federation as an application; None adds none.
         force: Write into a folder that is not empty; files of the same names are replaced.
         weights: Write the weights, if the workbench trained the model.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from workbench.deploy.formats import format_names
 from workbench.errors import ArgumentError, RunError
 from workbench.formatting import format_params
 from workbench.history import Trial
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from workbench.experiment import Experiment
     from workbench.runs.view import RunView
 
-FORMATS = ("onnx", "flower")
+FLOWER = "flower"
 
 
 def check_format(format: str | None, *, has_weights: bool) -> None:
@@ -30,15 +31,19 @@ def check_format(format: str | None, *, has_weights: bool) -> None:
     Raises:
         ArgumentError: If it is refused.
     """
-    if format is not None and format not in FORMATS:
-        raise ArgumentError(f"{format!r} is not a format", field="format", allowed=FORMATS)
+    allowed = [*format_names(), FLOWER]
+    if format is not None and format not in allowed:
+        raise ArgumentError(f"{format!r} is not a format", field="format", allowed=allowed)
     if format is not None and not has_weights:
         raise ArgumentError("a model cannot be written without its weights", field="format")
 
 
 def add_format(run: RunView, trial: Trial, folder: Path, format: str) -> None:
-    """Add the model of a trial to its bundle in a format; see `add_onnx` and `add_flower`."""
-    (add_onnx if format == "onnx" else add_flower)(run, trial, folder)
+    """Add the model of a trial to its bundle in a format; see `add_model` and `add_flower`."""
+    if format == FLOWER:
+        add_flower(run, trial, folder)
+    else:
+        add_model(run, trial, folder, format)
 
 
 def add_flower(run: RunView, trial: Trial, folder: Path) -> None:
@@ -70,13 +75,14 @@ def add_flower(run: RunView, trial: Trial, folder: Path) -> None:
         write_application(folder / FOLDER, task, run.name)
 
 
-def add_onnx(run: RunView, trial: Trial, folder: Path) -> None:
-    """Add the model of a trial to its bundle as ONNX.
+def add_model(run: RunView, trial: Trial, folder: Path, format: str) -> None:
+    """Add the model of a trial to its bundle as ONNX, and in a further format.
 
     Args:
         run: The run.
         trial: The trial.
         folder: The bundle, which is complete otherwise.
+        format: The format.
 
     Raises:
         RunError: If the trial has no model, or one that cannot be exported.
@@ -91,7 +97,7 @@ def add_onnx(run: RunView, trial: Trial, folder: Path) -> None:
             next_step=f"Export the result: wb.AutoML.attach({run.run_id!r}).export(folder).",
         )
     if is_compression(experiment):
-        _add_compressed(run, trial, folder)
+        _add_compressed(run, trial, folder, format)
         return
     if not experiment.trains_model:
         raise RunError(
@@ -109,10 +115,10 @@ def add_onnx(run: RunView, trial: Trial, folder: Path) -> None:
 
     bundle = load_bundle(folder)
     origin = _origin(run, trial, describe_model(experiment, trial), experiment, bundle.data)
-    add_trial(folder, bundle.model, bundle.data, bundle.experiment, origin)
+    add_trial(folder, bundle.model, bundle.data, bundle.experiment, origin, format=format)
 
 
-def _add_compressed(run: RunView, trial: Trial, folder: Path) -> None:
+def _add_compressed(run: RunView, trial: Trial, folder: Path, format: str) -> None:
     """Add the model of a compression, which takes and answers what the model does that was compressed."""
     from workbench.deploy.card import MODEL
     from workbench.deploy.exported_bundle import add_trial
@@ -125,7 +131,8 @@ def _add_compressed(run: RunView, trial: Trial, folder: Path) -> None:
     compressed = OnnxModule((folder / FILES_FOLDER / MODEL).read_bytes())
     trained = base.experiment.trained
     words = f"{trained.title if trained else 'a model'}: {describe_way(trial.params)}"
-    add_trial(folder, compressed, data, base.experiment, _origin(run, trial, words, base.experiment, data))
+    origin = _origin(run, trial, words, base.experiment, data)
+    add_trial(folder, compressed, data, base.experiment, origin, format=format)
 
 
 def _origin(run: RunView, trial: Trial, model: str, trained_by: Experiment, data: Datasets) -> Exported:

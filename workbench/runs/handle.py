@@ -164,7 +164,8 @@ class Run(ControlledRun):
             folder: A folder that is empty or does not exist.
             trial: The number of the trial; None for the best.
             format: "onnx" adds the model as ONNX, its card, and a script that predicts without torch;
-                "flower" adds the federation of the trial as an application for Flower.
+                "openvino", or a format of another package, adds its files beside these; "flower" adds the
+                federation of the trial as an application for Flower.
             force: Write into a folder that is not empty; files of the same names are replaced.
             weights: Include the weights, where the workbench trained the model.
 

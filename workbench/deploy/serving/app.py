@@ -62,16 +62,20 @@ class Refusal(Exception):
 class Service:
     """The models of a server, what it counts, and whether it takes requests."""
 
-    def __init__(self, models: Iterable[ServedModel], limits: Limits, token: Token | None) -> None:
+    def __init__(
+        self, models: Iterable[ServedModel], limits: Limits, token: Token | None, *, is_copy: bool = False
+    ) -> None:  # fmt: skip
         """Make a service; it answers while its application runs.
 
         Args:
             models: What is served.
             limits: What a request may cost.
             token: What a request must have; None if everybody who reaches the server may use it.
+            is_copy: Whether it is one of several, which only their owner may change.
         """
         self.models = {model.name: model for model in models}
         self.token = token
+        self._is_copy = is_copy
         self.is_stopping = False
         self.num_accepted = 0
         """Requests that were accepted and have no response yet."""
@@ -254,6 +258,10 @@ class Service:
     async def swap(self, request: Request) -> Response:
         """Answer `POST /v1/NAME/swap`."""
         model = self._model(request)
+        if self._is_copy:
+            next_step = "Send SIGHUP to the process that serves: it replaces all copies."
+            problem = describe_problem("this is one of several copies of the server", next_step=next_step)
+            return respond(problem, 409)
         try:
             swapped = await model.swap()
         except WorkbenchError as error:

@@ -1,0 +1,124 @@
+"""Formats beside ONNX are compared with it before they are kept; other packages can add some."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.deploy.trained import exported
+from workbench.deploy.card import sha256_of
+from workbench.deploy.formats import FORMATS, format_names
+from workbench.deploy.predictor import Predictor
+from workbench.errors import ArgumentError, RunError
+from workbench.runs.bundle_formats import check_format
+
+PACKAGE = '''
+import json
+import numpy as np
+import onnx
+from onnx.reference import ReferenceEvaluator
+from workbench.deploy.formats import Written
+
+def write(folder):
+    """Keep the weights as JSON, and compute with ONNX's own slow evaluator."""
+    model = onnx.load(folder / "model.onnx")
+    names = [one.name for one in model.graph.initializer]
+    (folder / "mine.json").write_text(json.dumps(names))
+    evaluator = ReferenceEvaluator(model)
+    return Written(("mine.json",), lambda feeds: evaluator.run(None, dict(feeds))[0])
+
+def wrong(folder):
+    made = write(folder)
+    return Written(made.files, lambda feeds: made.run(feeds) + 1e-3)
+'''
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another package that is installed and registers two formats."""
+    site = tmp_path / "site"
+    (site / "mine-1.0.dist-info").mkdir(parents=True)
+    (site / "mine_format.py").write_text(PACKAGE)
+    (site / "mine-1.0.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1.0\n")
+    (site / "mine-1.0.dist-info/entry_points.txt").write_text(
+        "[workbench.export_formats]\nmine = mine_format:write\nwrong = mine_format:wrong\n"
+    )
+    monkeypatch.syspath_prepend(str(site))
+    monkeypatch.setattr(FORMATS, "_found_at_s", None)
+    yield
+    monkeypatch.setattr(FORMATS, "_found_at_s", None)
+    sys.modules.pop("mine_format", None)
+
+
+def test_a_format_of_another_package_is_offered_written_and_verified(tmp_path: Path, package: None) -> None:
+    assert format_names()[:2] == ["onnx", "openvino"]
+    check_format("mine", has_weights=True)
+    folder = tmp_path / "bundle"
+    exported(folder, "mlp", "digits", format="mine", hidden_width=8)
+    card = json.loads((folder / "card.json").read_text())
+    assert card["files"]["mine.json"] == sha256_of(folder / "mine.json")
+    assert card["guarantees"][-1].startswith("mine: within 1e-05 of model.onnx for batches of 1 and 7")
+
+
+def test_a_format_that_answers_otherwise_is_refused_and_leaves_nothing(tmp_path: Path, package: None) -> None:
+    with pytest.raises(RunError, match=r"as wrong differs from the exported one by 0\.001"):
+        exported(tmp_path / "bundle", "mlp", "digits", format="wrong", hidden_width=8)
+    assert not (tmp_path / "bundle/mine.json").exists()
+
+
+def test_an_unknown_format_is_refused_with_those_that_there_are() -> None:
+    with pytest.raises(ArgumentError, match="'tflite' is not a format") as refused:
+        check_format("tflite", has_weights=True)
+    assert refused.value.allowed == "onnx, openvino, flower"
+
+
+MODELS: list[tuple[str, Any, dict[str, Any]]] = [
+    ("mlp", "breast_cancer", {"hidden_width": 8}),
+    ("convnet", "digits", {"width": 8}),
+    ("resnet", "digits", {"width": 4, "depth": 8}),
+    ("detector", {"name": "boxes"}, {"width": 4}),
+    ("unet", {"name": "masks"}, {"width": 4}),
+    ("transformer", {"name": "text", "context": 16, "max_characters": 5000}, {"width": 16, "num_layers": 1}),
+    ("lstm", {"name": "text", "context": 16, "max_characters": 5000}, {"hidden_width": 16}),
+    ("forecaster", {"name": "series", "targets": ["load"], "lookback": 12, "horizon": 3}, {}),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("model", "data", "values"), MODELS, ids=[model for model, _, _ in MODELS])
+def test_models_of_the_zoo_answer_the_same_in_openvino(
+    tmp_path: Path, model: str, data: Any, values: dict[str, Any]
+) -> None:
+    openvino = pytest.importorskip("openvino")
+    folder = tmp_path / "bundle"
+    _, _, card = exported(folder, model, data, format="openvino", **values)
+    assert {"openvino.xml", "openvino.bin"} <= card.files.keys()
+    compiled = openvino.Core().compile_model(folder / "openvino.xml", "CPU")
+    draws = np.random.default_rng(0)
+    given = {one.name: draws.integers(0, 5, (7, *one.shape)).astype(one.dtype) for one in card.inputs}
+    # Without the hint for 32-bit floats a processor may compute with fewer, so only the classes are compared.
+    predictor = Predictor.open(folder, threads=1)
+    found, wanted = compiled(predictor.shaped(given))[0], predictor.run(given)
+    assert found.shape == wanted.shape
+    assert (found.argmax(axis=-1) == wanted.argmax(axis=-1)).mean() > 0.9
+
+
+@pytest.mark.slow
+def test_what_openvino_cannot_read_is_refused_in_words(tmp_path: Path) -> None:
+    pytest.importorskip("openvino")
+    with pytest.raises(RunError, match="OpenVINO cannot read the model"):
+        exported(tmp_path / "bundle", "boosted_trees", "breast_cancer", format="openvino", num_trees=3)
+    assert not (tmp_path / "bundle/openvino.xml").exists()
+
+
+def test_a_format_whose_package_is_missing_names_its_installation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "openvino", None)
+    with pytest.raises(ImportError, match=r"workbench\[openvino\]"):
+        exported(tmp_path / "bundle", "mlp", "digits", format="openvino", hidden_width=8)

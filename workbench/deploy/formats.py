@@ -1,0 +1,96 @@
+"""Further formats of an exported model, by name: files beside model.onnx that answer the same.
+
+A format is a function of the folder of a bundle; other packages add some by the entry point
+`workbench.export_formats`. What it wrote is run on training samples and compared with ONNX Runtime before it
+is kept, so a format need not check itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from workbench.deploy.card import Card, sha256_of
+from workbench.errors import RunError
+from workbench.registry import Registry
+
+if TYPE_CHECKING:
+    import numpy as np
+
+ONNX = "onnx"
+FORMATS = Registry(
+    "format", {"openvino": "workbench.deploy.openvino_format:write"}, group="workbench.export_formats"
+)
+"""Each is a function `write(folder) -> Written`; the bundle there is complete with its model.onnx."""
+SIZES = (1, 7)
+"""The numbers of samples with which a format is compared."""
+_TOLERANCE = 1e-5
+
+
+@dataclass(frozen=True)
+class Written:
+    """What a format wrote.
+
+    Attributes:
+        files: Names of the files in the folder.
+        run: Computes with them what model.onnx computes: inputs by name, and its output.
+    """
+
+    files: Sequence[str]
+    run: Callable[[Mapping[str, np.ndarray]], np.ndarray]
+
+
+def format_names() -> list[str]:
+    """Return the formats that a bundle can have, ONNX first."""
+    return [ONNX, *FORMATS.names()]
+
+
+def add_format(
+    folder: Path, card: Card, name: str, feeds: Mapping[str, np.ndarray],
+    compute: Callable[[Mapping[str, np.ndarray]], np.ndarray],
+) -> Card:  # fmt: skip
+    """Write the model of a bundle in a further format, and keep it if it answers the same.
+
+    Args:
+        folder: The bundle.
+        card: Its card.
+        name: A name that `FORMATS` knows.
+        feeds: Samples as model.onnx takes them, at least one.
+        compute: What model.onnx answers.
+
+    Returns:
+        The card with the files and what was verified.
+
+    Raises:
+        RunError: If the format cannot hold the model, or answers otherwise.
+        MissingDependencyError: If a package is missing.
+    """
+    import numpy as np
+
+    written: Written = FORMATS.load(name, field="format")(folder)
+    num_samples = len(next(iter(feeds.values())))
+    for size in SIZES:
+        places = np.arange(size) % num_samples
+        some = {key: values[places] for key, values in feeds.items()}
+        found, wanted = np.asarray(written.run(some), dtype=np.float64), compute(some).astype(np.float64)
+        difference = float("inf")
+        if found.shape == wanted.shape:
+            largest = max(1.0, float(np.abs(wanted).max(initial=0.0)))
+            difference = float(np.abs(found - wanted).max(initial=0.0)) / largest
+        if not difference <= _TOLERANCE:
+            for file in written.files:
+                (folder / file).unlink(missing_ok=True)
+            raise RunError(
+                f"the model as {name} differs from the exported one by {difference:.2g} for {size} samples",
+                next_step="Export it with --format onnx.",
+            )
+    guarantee = (
+        f"{name}: within {_TOLERANCE:g} of model.onnx for batches of {' and '.join(map(str, SIZES))}, "
+        "where it was exported"
+    )
+    return card.model_copy(update={
+        "files": {**card.files, **{file: sha256_of(folder / file) for file in written.files}},
+        "guarantees": (*card.guarantees, guarantee),
+    })  # fmt: skip

@@ -1,0 +1,132 @@
+"""Bundles served by Ray Serve, for clusters that have it: the routes and answers of the plain server.
+
+Every copy of the server holds all bundles, which travel to it as files. What runs copies and divides requests
+among them is left to `workbench.head.served_application`.
+"""
+
+from __future__ import annotations
+
+import signal
+import tempfile
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from workbench.deploy.card import CARD, MODEL
+from workbench.deploy.serving.served_models import Limits, Version, check_same_interface
+from workbench.deploy.serving.tokens import Token
+from workbench.errors import WorkbenchError
+from workbench.head.served_application import ServedApplication
+
+APPLICATION = "workbench"
+_FILES = (CARD, MODEL)
+_WAIT_S = 1.0
+
+
+@dataclass(frozen=True)
+class Copy:
+    """What a copy of the server needs, wherever it starts.
+
+    Attributes:
+        files: The files of each bundle, by the name of its model.
+        limits: What is computed at once, and what may wait.
+        token: What a request must have; None for nothing.
+    """
+
+    files: Mapping[str, Mapping[str, bytes]]
+    limits: Limits
+    token: Token | None
+
+    @classmethod
+    def of(cls, bundles: Mapping[str, Path], limits: Limits, token: Token | None) -> Copy:
+        """Read the bundles as they are now."""
+        files = {
+            name: {file: (folder / file).read_bytes() for file in _FILES} for name, folder in bundles.items()
+        }
+        return cls(files, limits, token)
+
+    def build(self) -> Any:
+        """Return the application of the plain server; called where the copy runs."""
+        from workbench.deploy.serving.app import Service, make_app
+        from workbench.deploy.serving.served_models import ServedModel
+
+        models = []
+        for name, files in self.files.items():
+            folder = Path(tempfile.mkdtemp(prefix="workbench-"))
+            for file, content in files.items():
+                (folder / file).write_bytes(content)
+            version = Version.open(folder, self.limits)
+            models.append(
+                ServedModel(name, folder, version, self.limits, lambda *batch: service.count_batch(*batch))
+            )
+        service = Service(models, self.limits, self.token, is_copy=True)
+        return make_app(service)
+
+
+def serve(
+    bundles: Mapping[str, Path], versions: Mapping[str, Version], limits: Limits, *,
+    application: ServedApplication, token: Token | None, notify: Callable[[str], None],
+    started: Callable[[], None],
+) -> None:  # fmt: skip
+    """Serve bundles until a signal ends it; SIGHUP replaces them by what their folders hold then.
+
+    Args:
+        bundles: The folder of each model by its name.
+        versions: What was opened there.
+        limits: What is computed at once, and what may wait, in each copy.
+        application: Where it is served.
+        token: What a request must have; None for nothing.
+        notify: Receives what the operator should know, in one line.
+        started: Called when requests are answered.
+
+    Raises:
+        WorkbenchError: If the first copies cannot start.
+    """
+    stop, swap, wake = threading.Event(), threading.Event(), threading.Event()
+
+    def ask(event: threading.Event) -> Callable[..., None]:
+        def on_signal(*_: object) -> None:
+            event.set()
+            wake.set()
+
+        return on_signal
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, ask(stop))
+    signal.signal(signal.SIGHUP, ask(swap))
+    served = dict(versions)
+    try:
+        application.deploy(Copy.of(bundles, limits, token).build)
+        started()
+        while not stop.is_set():
+            wake.wait(_WAIT_S)
+            wake.clear()
+            application.keep_alive()
+            if swap.is_set():
+                swap.clear()
+                served = _replace(bundles, served, limits, application, token, notify)
+    finally:
+        notify("stopping: accepted requests are answered first")
+        application.close()
+
+
+def _replace(
+    bundles: Mapping[str, Path], served: dict[str, Version], limits: Limits, application: ServedApplication,
+    token: Token | None, notify: Callable[[str], None],
+) -> dict[str, Version]:  # fmt: skip
+    """Serve what the folders hold now; what cannot take the place of a served model changes nothing."""
+    try:
+        newer = {name: Version.open(folder, limits) for name, folder in bundles.items()}
+        for name, version in newer.items():
+            check_same_interface(served[name].card, version.card)
+        if all(newer[name].sha256 == version.sha256 for name, version in served.items()):
+            notify("nothing is newer than what is served")
+            return served
+        application.deploy(Copy.of(bundles, limits, token).build)
+    except WorkbenchError as error:
+        notify(f"{error}; the models that were served continue to be")
+        return served
+    notify(", ".join(f"{name}: now version {version.sha256[:12]}" for name, version in newer.items()))
+    return newer
