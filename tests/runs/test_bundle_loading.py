@@ -70,9 +70,7 @@ def test_what_cannot_be_exported_leaves_no_folder(tmp_path: Path) -> None:
     recorded = wb.attach(record_run(tmp_path), store=str(tmp_path / "store.sqlite"))
     with pytest.raises(RunError, match="trial 1 has no checkpoint, so there are no weights to export"):
         recorded.export(tmp_path / "best", format="onnx")
-    with pytest.raises(
-        wb.WorkbenchError, match="format: 'tflite' is not a format; allowed: onnx, openvino, flower"
-    ):
+    with pytest.raises(wb.WorkbenchError, match="'tflite' is not a format; allowed: onnx, openvino, flower"):
         recorded.export(tmp_path / "best", format="tflite")
     assert not (tmp_path / "best").exists()
 
