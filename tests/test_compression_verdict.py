@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from workbench.errors import RunError
 from workbench.events import Event, TrialEnded, TrialProposed
 from workbench.experiment import Experiment
 from workbench.history import History
 from workbench.history.compression import compressed, describe_way, is_compression
+from workbench.runs.bundle import choose_trial
 
 EXPERIMENT = Experiment(
     train={
@@ -70,6 +73,15 @@ def test_nothing_is_recommended_where_nothing_pays(events: tuple[list[Event], ..
     found = verdict(*events)
     assert found.recommended is None
     assert found.words.startswith("keep trial 3 of digits-1 as it is: no trial is faster within the limits")
+
+
+def test_an_export_of_nothing_that_pays_names_the_export_of_the_base() -> None:
+    history = History.of(EXPERIMENT, trial(0, 1.0))
+    run: Any = SimpleNamespace(run_id="digits-compressed-1", experiment=EXPERIMENT)
+    with pytest.raises(RunError, match="nothing is recommended: keep trial 3 of digits-1") as refused:
+        choose_trial(run, history, None)
+    assert 'wb.attach("digits-1").export("best", trial=3, format="onnx")' in str(refused.value)
+    assert choose_trial(run, history, 0).number == 0
 
 
 def test_a_verdict_needs_measurements() -> None:

@@ -18,6 +18,7 @@ from workbench.errors import RunError, StoreUnavailableError
 from workbench.events import FINISHED_RUN_STATES, DriverStarted, RunState
 from workbench.formatting import format_duration, format_params, format_value, printable
 from workbench.history import History
+from workbench.history.compression import compressed, is_compression
 from workbench.runs.descriptions import is_automatic, leaders
 from workbench.runs.interruption import ended_like_interrupted
 
@@ -128,7 +129,8 @@ def print_end(run: Run, history: History, state: RunState, *, report: str | None
         echo(f"{'' if at else 'result':<8}{line}")
     shown = [] if found else leaders(history)
     if not shown and not found:
-        echo(f"best    none: {history.why_no_best()}")
+        why = compressed(history).words if is_compression(history.experiment) else history.why_no_best()
+        echo(f"best    none: {why}")
     for label, trial, values in shown:
         values_text = click.style(printable(format_params(values)), fg="green", bold=True)
         click.echo(f"{label:<8}{values_text}  trial {trial.number}")

@@ -43,7 +43,7 @@ from workbench.experiment.pretrained import uses_adapter
 from workbench.experiment.trial_value import TrialValue, describe_value
 from workbench.formatting import format_number
 from workbench.history import History, Trial
-from workbench.history.compression import is_compression
+from workbench.history.compression import BASE_RUN, BASE_TRIAL, base_of, compressed, is_compression
 from workbench.history.lineage import lineage
 from workbench.remote.code_dependencies import relative_data
 from workbench.remote.job_package import MODULES_FOLDER
@@ -72,8 +72,7 @@ def write_bundle(
         run: The run.
         folder: A folder that is empty or does not exist.
         trial: The number of the trial; None for the best.
-        format: "onnx" adds the model as ONNX, "openvino" or a format of another package its files beside
-            that; "flower" adds the federation as an application; None adds none.
+        format: A format that `check_format` knows; None adds none.
         force: Write into a folder that is not empty; files of the same names are replaced.
         weights: Write the weights, if the workbench trained the model.
 
@@ -219,6 +218,15 @@ def choose_trial(run: RunView, history: History, number: int | None) -> Trial:
         RunError: If there is none.
     """
     chosen = history.best() if number is None else history.trials.get(number)
+    if chosen is None and number is None and is_compression(run.experiment):
+        base = base_of(run.experiment)
+        raise RunError(
+            f"nothing is recommended: {compressed(history).words}",
+            next_step=suggest(
+                "export", str(base[BASE_RUN]), to="best", trial=base[BASE_TRIAL], format="onnx",
+                lead="To export the model as it is",
+            ),
+        )  # fmt: skip
     if chosen is None:
         raise RunError(
             f"run {run.run_id} has {'no best trial' if number is None else f'no trial {number}'}"
