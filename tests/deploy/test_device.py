@@ -14,6 +14,7 @@ from tests.services.ssh_server import SshServer, find_sshd
 from workbench.cli.entry import group
 from workbench.deploy.card import read_card
 from workbench.deploy.device import measure
+from workbench.deploy.device_runner import read_energy, used_energy
 from workbench.errors import ArgumentError, RunError
 
 
@@ -77,3 +78,27 @@ def test_a_machine_that_cannot_be_used_is_refused_in_words(bundle: Path, board: 
         measure(bundle, board.address.replace(board.user, "nobody"))
     assert read_card(bundle).timings == ()
     assert folders_on(board) == []
+
+
+def write_counter(folder: Path, name: str, energy_uj: int) -> None:
+    (folder / name).mkdir(parents=True, exist_ok=True)
+    (folder / name / "energy_uj").write_text(f"{energy_uj}\n")
+    (folder / name / "max_energy_range_uj").write_text("999\n")
+
+
+def test_energy_is_that_of_all_processors_also_where_a_counter_begins_again(tmp_path: Path) -> None:
+    counters = {"intel-rapl:0": 100, "intel-rapl:1": 900, "intel-rapl:0:0": 5}
+    for name, energy_uj in counters.items():
+        write_counter(tmp_path, name, energy_uj)
+    before = read_energy(str(tmp_path))
+    write_counter(tmp_path, "intel-rapl:0", 400)
+    write_counter(tmp_path, "intel-rapl:1", 50)
+    write_counter(tmp_path, "intel-rapl:0:0", 500)  # a part of the first
+    assert used_energy(before, read_energy(str(tmp_path))) == pytest.approx((300 + 150) / 1e6)
+
+
+def test_without_a_counter_that_can_be_read_there_is_no_energy(tmp_path: Path) -> None:
+    assert used_energy(read_energy(str(tmp_path / "absent")), {}) is None
+    write_counter(tmp_path, "intel-rapl:0", 1)
+    (tmp_path / "intel-rapl:0/energy_uj").write_text("")
+    assert read_energy(str(tmp_path)) == {}

@@ -40,11 +40,15 @@ def measure(
     if as_json:
         print_json({"bundle": str(bundle), "timings": [each.model_dump() for each in timings]})
         return
-    table = make_table("machine", "threads", "batch", "p50 ms", "p95 ms", "calls", "peak memory", "runtime")
+    headings = ["machine", "threads", "batch", "p50 ms", "p95 ms", "calls", "peak memory", "runtime"]
+    has_energy = any(each.energy_j is not None for each in timings)
+    table = make_table(*headings, *(["mJ a call"] if has_energy else []))
     for each in timings:
         memory = "" if each.memory_bytes is None else format_bytes(each.memory_bytes)
+        energy = "" if each.energy_j is None else f"{each.energy_j * 1e3:.3f}"
         table.add_row(
             each.machine, str(each.threads), str(each.batch), f"{each.p50_s * 1e3:.3f}",
             f"{each.p95_s * 1e3:.3f}", str(each.num_calls), memory, each.runtime,
+            *([energy] if has_energy else []),
         )  # fmt: skip
     make_console().print(table)

@@ -113,6 +113,7 @@ class Timing(_Part):
         p95_s: 95 of 100 calls were at most this long, in seconds.
         num_calls: Number of calls that were timed.
         memory_bytes: Peak memory of the process; None where it is unknown.
+        energy_j: What all processors of the machine used for a call, in joules; None where it is not counted.
         measured_at: When, as ISO 8601.
     """
 
@@ -124,6 +125,7 @@ class Timing(_Part):
     p95_s: float
     num_calls: int
     memory_bytes: int | None = None
+    energy_j: float | None = None
     measured_at: str | None = None
 
 

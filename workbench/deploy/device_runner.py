@@ -16,6 +16,8 @@ import onnxruntime
 
 _WARM_UP_S = 0.5
 _MAX_S = 20.0
+_COUNTERS = "/sys/class/powercap"
+"""Where Linux counts the energy of processors (RAPL); often readable by root only."""
 
 
 def main(folder: str, threads: int, num_calls: int) -> None:
@@ -34,11 +36,13 @@ def main(folder: str, threads: int, num_calls: int) -> None:
     while time.perf_counter() - begin < _WARM_UP_S:
         session.run(None, feeds)
     times: list[float] = []
+    before = read_energy(_COUNTERS)
     begin = time.perf_counter()
     while len(times) < num_calls and time.perf_counter() - begin < _MAX_S:
         started = time.perf_counter()
         session.run(None, feeds)
         times.append(time.perf_counter() - started)
+    energy_j = used_energy(before, read_energy(_COUNTERS))
     p50, p95 = np.percentile(times, [50, 95])
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     measured = {
@@ -52,9 +56,32 @@ def main(folder: str, threads: int, num_calls: int) -> None:
         "p50_s": float(p50),
         "p95_s": float(p95),
         "num_calls": len(times),
+        "energy_j": None if energy_j is None else energy_j / len(times),
         "memory_bytes": peak if sys.platform == "darwin" else peak * 1024,
     }
     print(json.dumps(measured))
+
+
+def read_energy(folder: str) -> dict[str, tuple[int, int]]:
+    """Return the counter of each processor package and where it begins again, in microjoules."""
+    found: dict[str, tuple[int, int]] = {}
+    try:
+        names = [name for name in os.listdir(folder) if name.count(":") == 1]  # others are parts of these
+        for name in names:
+            with open(os.path.join(folder, name, "energy_uj"), encoding="ascii") as file:
+                energy = int(file.read())
+            with open(os.path.join(folder, name, "max_energy_range_uj"), encoding="ascii") as file:
+                found[name] = energy, int(file.read())
+    except (OSError, ValueError):
+        return {}
+    return found
+
+
+def used_energy(before: dict[str, tuple[int, int]], after: dict[str, tuple[int, int]]) -> "float | None":
+    """Return the joules that all packages used between two readings; None where nothing counts them."""
+    if not before or before.keys() != after.keys():
+        return None
+    return sum((after[name][0] - before[name][0]) % (before[name][1] + 1) for name in before) / 1e6
 
 
 def _processor() -> str:
