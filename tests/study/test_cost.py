@@ -11,13 +11,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builders.studies import Drive, make_experiment
-from workbench.study.cost import log_expected_improvement
+from workbench.study.cost import log_expected_improvement, log_possible_improvement
 from workbench.study.cost_limit import CostLimit
-from workbench.study.gaussian_process import GaussianProcess, Kernel
 
 SEARCH = {"x": {"low": 0.0, "high": 1.0}, "size": {"low": 1.0, "high": 100.0, "log": True}}
 FIVE_EUROS = {"money": "5 EUR", "price": "2.50 EUR/h"}
@@ -151,14 +150,38 @@ def test_the_logarithm_of_the_improvement_is_right(z: float, deviation: float, b
         assert found == pytest.approx(math.log(deviation) + tail, abs=1e-3)
 
 
-@given(seed=st.integers(0, 1000), num=st.integers(3, 12))
-@settings(max_examples=20)
-def test_left_out_errors_are_those_of_processes_without_the_observation(seed: int, num: int) -> None:
-    rng = np.random.default_rng(seed)
-    features, values, groups = rng.random((num, 2)), rng.standard_normal(num), np.arange(2)
-    kernel = Kernel(np.log([0.3, 0.8]), math.log(0.05))
-    errors = GaussianProcess(kernel, groups, features, values).left_out_errors()
-    for index in range(num):
-        others = np.arange(num) != index
-        process = GaussianProcess(kernel, groups, features[others], values[others])
-        assert errors[index] == pytest.approx(values[index] - process.predict(features[[index]])[0][0])
+@given(first=st.floats(-1e4, 50), gap=st.floats(1e-6, 10), best=st.floats(-5, 5))
+def test_without_costs_what_is_possible_decides_alone(first: float, gap: float, best: float) -> None:
+    lower, higher = log_possible_improvement(np.array([first, first + gap]), best)
+    assert math.isfinite(lower)
+    assert lower <= higher
+    if gap > 0.01 and first < best:
+        assert lower < higher
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0])
+def test_of_trials_that_are_stopped_early_the_cheap_ones_come_first(share: float) -> None:
+    """Only as far as costs follow from the configuration: `share` of them does."""
+
+    def mean_size(seed: int) -> float:
+        drive = Drive(make_experiment(
+            search=SEARCH, seed=seed, budget={"time": "1h"}, early_stop={"pruner": "median", "grace": 1},
+        ))  # fmt: skip
+        rng, sizes = random.Random(seed), []
+        for number in range(24):
+            proposal = drive.ask()
+            size = float(proposal.params["size"])  # type: ignore[arg-type]
+            seconds = size if share else 100 ** rng.random()
+            for rung in range(1, 5):
+                elapsed_s = seconds * rung / 4
+                if drive.report(proposal.trial, rung, elapsed_s=elapsed_s, loss=loss(proposal.params) / rung):
+                    drive.end(proposal.trial, "pruned")
+                    break
+            else:
+                drive.end(proposal.trial)
+            if number >= 8:
+                sizes.append(math.log(size) / math.log(100))
+        return float(np.mean(sizes))
+
+    found = float(np.mean([mean_size(seed) for seed in range(3)]))
+    assert found < 0.3 if share else found > 0.3, found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 from hypothesis import given, settings
@@ -141,3 +142,44 @@ def test_places_that_were_observed_twice_can_be_modelled() -> None:
         Kernel(np.zeros(2), math.log(1e-9)), np.arange(2), features, np.linspace(-1, 1, 6)
     )
     assert np.isfinite(process.predict(np.random.default_rng(0).random((3, 2)))).all()
+
+
+@given(seed=st.integers(0, 1000), num=st.integers(3, 12))
+@settings(max_examples=20)
+def test_left_out_errors_are_those_of_processes_without_the_observation(seed: int, num: int) -> None:
+    features, values = draw(seed, num)
+    kernel = Kernel(np.log([0.3, 0.8, 1.0]), math.log(0.05))
+    errors = GaussianProcess(kernel, GROUPS, features, values).left_out_errors()
+    for index in range(num):
+        others = np.arange(num) != index
+        process = GaussianProcess(kernel, GROUPS, features[others], values[others])
+        expected = values[index] - process.predict(features[[index]])[0][0]
+        np.testing.assert_allclose(errors[index], expected, atol=1e-6)
+
+
+def predictabilities(height: Callable[[np.ndarray, np.ndarray], np.ndarray], num: int) -> list[float]:
+    """Return how far fitted processes predict values that depend on features and noise."""
+    found = []
+    for seed in range(20):
+        features, noise = draw(seed, num)
+        values = height(features, noise)
+        values = (values - values.mean()) / values.std()
+        process = GaussianProcess(fit(features, GROUPS, values), GROUPS, features, values)
+        predictability = process.predictability()
+        assert predictability is not None
+        found.append(predictability)
+    return found
+
+
+def test_noise_is_not_taken_for_predictable_although_length_scales_are_fitted_to_it() -> None:
+    for num in (8, 16, 32):
+        noise = predictabilities(lambda _features, noise: noise, num)
+        smooth = predictabilities(lambda features, noise: features[:, 0] ** 2 - features[:, 1], num)
+        assert np.median(noise) < 0.1, num
+        assert np.median(smooth) > 0.6, num
+        assert max(smooth) <= 1.0
+
+
+def test_a_few_observations_do_not_show_what_they_predict() -> None:
+    features, values = draw(0, 5)
+    assert GaussianProcess(Kernel(np.zeros(3), -3.0), GROUPS, features, values).predictability() is None

@@ -17,7 +17,7 @@ from tests.builders.studies import Drive, make_experiment
 from workbench.errors import ExperimentError
 from workbench.events import TrialReported
 from workbench.experiment.samplers import Auto
-from workbench.study.proposals import result_values
+from workbench.study.partial_results import result_values
 
 SQUARE = {f"x{i}": {"low": 0.0, "high": 1.0} for i in range(3)}
 

@@ -119,6 +119,19 @@ def test_an_unrelated_run_costs_next_to_nothing(sign: float) -> None:
     assert max(losses(history, 15, seed)[-1] for seed in range(3)) < 0.003
 
 
+def test_an_earlier_run_of_noise_is_never_related() -> None:
+    """Also where few results of this run happen to agree with it."""
+    kept = 0
+    for seed in range(20):
+        random, points = np.random.default_rng(seed), spread_points(30, 2) - 0.5
+        source = Source(points, random.standard_normal(30))
+        kernel = fit(points, GROUPS, source.standard)
+        for num in (2, 4, 8):
+            some = random.random((num, 2)) - 0.5
+            kept += relate(kernel, GROUPS, source, some, hill(0.3, 0.6)(some)) is not None
+    assert kept <= 3
+
+
 def test_what_an_earlier_run_showed_of_limits_counts() -> None:
     limit = {"metric": "cost", "at_most": 0.4}
     drive = Drive(make_experiment(search=SEARCH, constraints=[limit]))

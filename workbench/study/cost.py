@@ -9,7 +9,7 @@ to `proposals`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +21,10 @@ from workbench.study.knowledge import MIN_PROCESS_RESULTS, Result
 from workbench.study.partial_results import Reading
 
 _MIN_SPREAD = 1e-6
+# Over which part of a standard deviation the possible improvement fades out below the best value.
+_GAIN_WIDTH = 0.1
+# From here down the logarithm is that of its exponential, which would underflow.
+_FAR_BELOW = -30.0
 
 
 @dataclass(frozen=True)
@@ -69,28 +73,15 @@ class Cost:
             kernels[key] = fit(features[first], groups, fitted)
         standard = (logs[known] - logs[known].mean()) / deviation
         process = GaussianProcess(kernels[key], groups, features[known], standard)
-        surprise = process.left_out_errors()
-        alone = standard * len(known) / (len(known) - 1)  # the error of the mean of the others
-        predictability = 1.0 - float(surprise @ surprise) / float(alone @ alone)
-        return cls(process, deviation, min(max(predictability, 0.0), 1.0))
+        return cls(process, deviation, max(process.predictability() or 0.0, 0.0))
 
-    def improvement_for_it(self, process: GaussianProcess, best: float) -> Callable[[np.ndarray], np.ndarray]:
-        """Return a function of features: the logarithm of the improvement to be expected for the cost.
-
-        The cost counts as far as it can be predicted, up to a constant.
-        Source: Snoek, Larochelle and Adams, Practical Bayesian optimization, NIPS 2012, section 3.2.
+    def log_factor(self, features: np.ndarray) -> np.ndarray:
+        """Return the logarithm of the cost to be expected, as far as it can be predicted, up to a constant.
 
         Args:
-            process: Predicts what configurations are worth, larger is better.
-            best: The best value so far.
+            features: Shape [m, features].
         """
-        exponent = self.predictability * self.deviation
-
-        def worth(features: np.ndarray) -> np.ndarray:
-            improvement = log_expected_improvement(*process.predict(features), best)
-            return improvement - exponent * self.process.predict(features)[0]
-
-        return worth
+        return self.predictability * self.deviation * self.process.predict(features)[0]
 
 
 def full_seconds(results: Sequence[Result], reading: Reading) -> np.ndarray:
@@ -111,6 +102,19 @@ def full_seconds(results: Sequence[Result], reading: Reading) -> np.ndarray:
         elif held_s > 0 and reached > 0:
             found[row] = held_s * max(reading.end(result.trial, longest) / reached, 1.0)
     return found
+
+
+def log_possible_improvement(possible: np.ndarray, best: float) -> np.ndarray:
+    """Return the logarithm of how far configurations may improve on the best value, where stopping is cheap.
+
+    Where it says nothing of costs, it orders configurations as what they may be worth does.
+
+    Args:
+        possible: Standardised values that are possible, shape [m].
+        best: The best value so far, standardised.
+    """
+    gain = (possible - best) / _GAIN_WIDTH
+    return np.where(gain < _FAR_BELOW, gain, np.log(np.logaddexp(0.0, np.maximum(gain, _FAR_BELOW))))
 
 
 def log_expected_improvement(mean: np.ndarray, deviation: np.ndarray, best: float) -> np.ndarray:

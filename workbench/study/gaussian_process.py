@@ -28,6 +28,8 @@ _DOUBLINGS_BOUNDS, _DOUBLINGS_MEAN, _DOUBLINGS_SD = (math.log(0.3), math.log(30.
 # What all trainings gain in common: doublings over which it changes. Its variance is that of the signal.
 _TREND_DOUBLINGS = 3.0
 _MAX_STEPS = 60
+# Observations beyond one for each length scale before it can be judged what they predict.
+_MIN_FREE = 2
 _JITTER = 1e-8
 _ROOT5 = math.sqrt(5.0)
 _factorize, _invert = get_lapack_funcs(("potrf", "potri"))
@@ -94,6 +96,7 @@ class GaussianProcess:
             covariance = covariance * agreement[0]
             self._agreement = self._agreement * agreement[1][:, None]
         covariance[np.diag_indices_from(covariance)] += math.exp(kernel.log_noise) + _JITTER
+        self._values, self._num_lengths = values, len(kernel.log_lengths)
         self._factor = factorize(covariance)
         self._whitened = solve_triangular(self._factor, values, lower=True, check_finite=False)
         self._gained = 0.0
@@ -127,6 +130,21 @@ class GaussianProcess:
         inverse = _invert(self._factor, lower=1)[0]
         solved = solve_triangular(self._factor, self._whitened, lower=True, trans=1, check_finite=False)
         return solved / np.diag(inverse)
+
+    def predictability(self) -> float | None:
+        """Return how much of the variance of each observation the others predict, in (-inf, 1].
+
+        Length scales that were fitted to few observations explain noise, too, so that the share is adjusted
+        as that of a regression with a coefficient for each; None where that leaves too few observations.
+        Source: Ezekiel, Methods of correlation analysis, 1930 (the adjusted coefficient of determination).
+        """
+        errors, num = self.left_out_errors(), len(self._values)
+        num_free = num - 1 - self._num_lengths
+        if num_free < _MIN_FREE:
+            return None
+        alone = (self._values - self._values.mean()) * num / (num - 1)  # errors of the mean of the others
+        unexplained = float(errors @ errors) / max(float(alone @ alone), 1e-12)
+        return 1.0 - unexplained * (num - 1) / num_free
 
 
 def fit(

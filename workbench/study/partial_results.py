@@ -153,3 +153,28 @@ def without_outliers(values: np.ndarray) -> np.ndarray:
     """Raise values far below the rest: a training that diverged tells nothing about the others' units."""
     best, middle = float(values.max()), float(np.median(values))
     return np.maximum(values, best - _FARTHEST * (best - middle)) if best > middle else values
+
+
+def result_values(
+    trials: Sequence[FrozenTrial], sign: float, forecasts: np.ndarray | None = None
+) -> np.ndarray:
+    """Return what each trial is worth, larger is better.
+
+    A pruned trial counts as its forecast. One that could not be trained (out of memory, diverged) counts as
+    the worst, and one that failed as the median, because another cause than its configuration is possible.
+
+    Args:
+        trials: Trials with a result.
+        sign: 1.0 where larger values are better, -1.0 where smaller ones are.
+        forecasts: Where each trial would have ended, larger is better, if any of them was pruned.
+    """
+    values = np.full(len(trials), math.nan)
+    for index, trial in enumerate(trials):
+        if trial.state == TrialState.COMPLETE:
+            assert trial.value is not None
+            values[index] = sign * trial.value
+        elif forecasts is not None and is_cut(trial):
+            values[index] = forecasts[index]
+    known = values[np.isfinite(values)]
+    failed = np.array([trial.state == TrialState.FAIL for trial in trials])
+    return np.where(np.isnan(values), np.where(failed, np.median(known), known.min()), values)

@@ -20,7 +20,7 @@ from scipy.special import log_ndtr
 from threadpoolctl import ThreadpoolController
 
 from workbench.study.climbing import Climber
-from workbench.study.cost import Cost, full_seconds
+from workbench.study.cost import Cost, full_seconds, log_expected_improvement, log_possible_improvement
 from workbench.study.cost_limit import CostLimit
 from workbench.study.design import DesignSampler
 from workbench.study.front import is_on_front
@@ -28,7 +28,7 @@ from workbench.study.gaussian_process import GaussianProcess, Kernel, fit
 from workbench.study.knowledge import MIN_PROCESS_RESULTS, Knowledge, Result
 from workbench.study.limits import keeps_limits
 from workbench.study.parameters import Parameters
-from workbench.study.partial_results import Reading, is_cut, observe, of_objective
+from workbench.study.partial_results import Reading, is_cut, observe, of_objective, result_values
 from workbench.study.transfer import Related, Relation, Source, relate
 
 # Threads cost small matrices more than they save; the libraries are looked up once.
@@ -130,11 +130,7 @@ class ProcessSampler(DesignSampler):
         limits = self._limits(features[:num_own])
         kept = np.array([*map(keeps_limits, ended or earlier)])
         cost = self._cost(features[: len(ended)], len(running) + 1, num_fitted)
-        if cost is None:
-            worth = self._worth(goals, kept)
-        else:
-            best = goals[0].values[kept if any(kept) else slice(None)].max()
-            worth = cost.improvement_for_it(goals[0].process, float(best))
+        worth = self._worth(goals, kept) if cost is None else self._worth_for_cost(goals[0], kept, cost)
         prior_weight = _PRIOR_WEIGHT / max(len(ended), 1) ** 2
 
         def score(points: np.ndarray, exists: np.ndarray, features: np.ndarray) -> np.ndarray:
@@ -241,6 +237,22 @@ class ProcessSampler(DesignSampler):
         if not len(known) or not self._cost_limit.ends_first(float(known.mean()), num_at_once):
             return None
         return Cost.of(seconds, features, self.encoding.groups, self._kernels, num_fitted)
+
+    def _worth_for_cost(self, goal: _Model, kept: np.ndarray, cost: Cost) -> _Worth:
+        """Return the logarithm of the improvement that a configuration promises for what it costs.
+
+        Where trials are stopped early, one that disappoints costs little, so that possible improvements count
+        as without costs. Elsewhere the expected one counts, which risks less of the budget on a trial.
+        Source: Snoek, Larochelle and Adams, Practical Bayesian optimization, NIPS 2012, section 3.2.
+        """
+        best = float(goal.values[kept if any(kept) else slice(None)].max())
+        if any(is_cut(result.trial) for result in self._results):
+            return lambda features: (
+                log_possible_improvement(goal.optimistic(features), best) - cost.log_factor(features)
+            )
+        return lambda features: (
+            log_expected_improvement(*goal.process.predict(features), best) - cost.log_factor(features)
+        )
 
     def _forecast(
         self, index: int, trials: Sequence[FrozenTrial], features: np.ndarray, num_fitted: int
@@ -361,31 +373,6 @@ def _num_fitted(num_results: int) -> int:
     while following <= num_results:
         fitted, following = following, max(following + 2, int(following * _GROWTH))
     return fitted
-
-
-def result_values(
-    trials: Sequence[FrozenTrial], sign: float, forecasts: np.ndarray | None = None
-) -> np.ndarray:
-    """Return what each trial is worth, larger is better.
-
-    A pruned trial counts as its forecast. One that could not be trained (out of memory, diverged) counts as
-    the worst, and one that failed as the median, because another cause than its configuration is possible.
-
-    Args:
-        trials: Trials with a result.
-        sign: 1.0 where larger values are better, -1.0 where smaller ones are.
-        forecasts: Where each trial would have ended, larger is better, if any of them was pruned.
-    """
-    values = np.full(len(trials), math.nan)
-    for index, trial in enumerate(trials):
-        if trial.state == TrialState.COMPLETE:
-            assert trial.value is not None
-            values[index] = sign * trial.value
-        elif forecasts is not None and is_cut(trial):
-            values[index] = forecasts[index]
-    known = values[np.isfinite(values)]
-    failed = np.array([trial.state == TrialState.FAIL for trial in trials])
-    return np.where(np.isnan(values), np.where(failed, np.median(known), known.min()), values)
 
 
 def violations_of(results: Sequence[Result]) -> dict[str, np.ndarray]:

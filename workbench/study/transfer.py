@@ -2,8 +2,8 @@
 
 The functions that two runs search are taken for samples of Gaussian processes with a correlation, and values
 of this run for such a sample in units of its own. An earlier run in which this run's results would be no
-less surprising than without it is forgotten. Which results there are, and what to propose, is left to
-`proposals`.
+less surprising than without it is forgotten, and so is one whose results do not even predict each other.
+Which results there are, and what to propose, is left to `proposals`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import solve_triangular
 
-from workbench.study.gaussian_process import Kernel, correlation, factorize
+from workbench.study.gaussian_process import GaussianProcess, Kernel, correlation, factorize
 
 # Correlations that are considered, and how probable it is beforehand that there is none.
 _CORRELATIONS = (0.5, 0.8, 0.95, 0.995)
@@ -140,6 +140,11 @@ def relate(
     """
     if not len(values):
         return Relation(_EXPECTED, source.mean, source.deviation)
+    predictability = GaussianProcess(kernel, groups, source.features, source.standard).predictability()
+    # As far as a run predicts not even its own results, it predicts none of this run.
+    related_before = (1 - _UNRELATED) * (1.0 if predictability is None else predictability)
+    if related_before <= 0:
+        return None
     factor = factorize(_noisy(kernel, correlation(kernel, groups, source.features, source.features)))
     cross = solve_triangular(
         factor, correlation(kernel, groups, source.features, features), lower=True, check_finite=False
@@ -159,7 +164,7 @@ def relate(
         found.append(Relation(share, best[1], best[2], best[0] - alone))
     peak = max(each.evidence for each in found)
     related = math.log(sum(math.exp(each.evidence - peak) for each in found) / len(found)) + peak
-    if related + math.log((1 - _UNRELATED) / _UNRELATED) <= 0:
+    if related + math.log(related_before / (1 - related_before)) <= 0:
         return None
     return max(found, key=lambda each: each.evidence)
 
