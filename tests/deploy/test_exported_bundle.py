@@ -21,7 +21,7 @@ from workbench.models import MODELS
 
 TEXT = {"name": "text", "context": 8, "max_characters": 2000}
 DATA: dict[str, Any] = {"lstm": TEXT, "transformer": TEXT}
-OF_OTHER_DATA = ("one_of", "forecaster", "text_encoder", "unet")
+OF_OTHER_DATA = ("one_of", "forecaster", "text_encoder", "unet", "detector")
 """Models that are exported with data of their own below; one_of is one of the others."""
 SMALL: dict[str, dict[str, Any]] = {
     "transformer": {"width": 16, "num_layers": 2}, "resnet": {"depth": 8}, "boosted_trees": {"num_trees": 9},
