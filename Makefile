@@ -11,7 +11,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONDONTWRITEBYTECODE # runs and tests start hundreds of processes that import the package
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test check docs front-end format slow gpu bridges flower compat cluster-demo faults bench bench-advisor bench-choice bench-compress bench-data bench-exchanges bench-federated bench-scripts bench-search bench-serve clean
+.PHONY: help env demo test check docs front-end format slow gpu bridges flower compat cluster-demo faults bench bench-advisor bench-choice bench-compress bench-data bench-exchanges bench-federated bench-flower bench-scripts bench-search bench-serve clean
 
 help:  ## List the targets.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -67,10 +67,12 @@ bridges: env  ## Install the frameworks that have a bridge, peft, OpenVINO and R
 	$(BIN)/python -m pytest -rs tests/bridges tests/training/test_low_rank.py
 	$(BIN)/python -m pytest -rs -m "slow or not slow" tests/deploy/test_formats.py tests/deploy/serving/test_on_ray.py
 
-flower: env  ## Install Flower in .flower, an environment of its own, and run an exported federation in it.
+flower: .flower env  ## Run an exported federation in Flower, which is installed in an environment of its own, .flower.
+	WORKBENCH_FLOWER=.flower/bin $(BIN)/python -m pytest -rs -m slow tests/deploy/test_flower_application.py
+
+.flower:
 	$(PYTHON) -m venv .flower
 	.flower/bin/python -m pip install --quiet 'flwr[simulation]>=1.42,<2' "$$(grep '^torch==' constraints.txt)"
-	WORKBENCH_FLOWER=.flower/bin $(BIN)/python -m pytest -rs -m slow tests/deploy/test_flower_application.py
 
 compat: env  ## Install the lowest and the newest versions that are allowed, and run the core of the suite with them.
 	$(BIN)/python -m tests.compat low $(COMPAT)
@@ -107,6 +109,9 @@ bench-exchanges: env  ## Make steps with every exchange on slow links, beside to
 
 bench-federated: env  ## Count rounds of federated learning to a target, published settings beside a sweep (three minutes).
 	$(BIN)/python -m tests.benchmarks federated_rounds
+
+bench-flower: .flower env  ## The same federation here and in Flower's simulation, with 10,000 images of MNIST (minutes).
+	$(BIN)/python -m tests.benchmarks.federated_rounds --data mnist --seeds 2 --flower .flower/bin
 
 bench-search: env  ## Search public trainings and functions beside Optuna, Ray Tune, SMAC3 and DEHB (hours, most with slow rivals).
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[development,rivals]'

@@ -1,32 +1,43 @@
 """Rounds to a target accuracy: published default settings beside what a sweep finds on the same clients.
 
-Run `python -m tests.benchmarks.federated_rounds [--trials N] [--seeds N]`. 50 clients hold the digits, by a
-Dirichlet distribution of 0.3; ten take part in a round. The sweep searches the local epochs, both rates, the
-server's rule and the proximal term for the fewest rounds to the higher target with one seed. Then its best
-configuration and the defaults train from other seeds, which also divide the digits in other ways. Printed are
-the median rounds to both targets, and seconds a round.
+Run `python -m tests.benchmarks.federated_rounds [--data mnist] [--trials N] [--seeds N] [--flower BIN]`.
+50 clients hold the digits, or 10,000 images of MNIST, by a Dirichlet distribution of 0.3; ten take part in a
+round. The sweep searches the local epochs, both rates, the server's rule and the proximal term for the fewest
+rounds to a target with one seed. Then its best configuration and the defaults train from other seeds, which
+also divide the samples in other ways. Printed are the median rounds to both targets, and seconds a round.
+
+With the programs of an environment of Flower (`make flower` makes one in `.flower/bin`), one of the defaults
+is trained here and, as the application that `export --format flower` writes, by Flower's simulation, and
+nothing else is done.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import platform
 import statistics
+import subprocess
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
+import psutil
 import torch
 
 import workbench as wb
+from workbench.deploy.flower.application import CLIENTS, write_application
 from workbench.events import Event, TrialReported
 from workbench.training import TrialTask, run_trial
 
-RESULTS = Path(__file__).parent / "results" / "federated_rounds.json"
+RESULTS = Path(__file__).parent / "results"
+DATA: dict[str, Any] = {"digits": "digits", "mnist": "tests.benchmarks.mnist_digits:load"}
 TARGETS = (0.90, 0.95)
-NUM_ROUNDS = 60
+NUM_ROUNDS = {"digits": 60, "mnist": 30}
+SEARCHED = {"digits": 0.95, "mnist": 0.90}
+"""The target of the sweep: on MNIST this model does not reach the higher one in so few rounds."""
 DEFAULTS: dict[str, dict[str, Any]] = {
     "FedAvg, 1 local epoch": {"lr": 0.1, "federated.local_epochs": 1},
     "FedAvg, 5 local epochs": {"lr": 0.1, "federated.local_epochs": 5},
@@ -44,23 +55,34 @@ SEARCH: dict[str, Any] = {
 }
 
 
-def experiment(search: dict[str, Any], seed: int, trials: int = 1) -> wb.Experiment:
+IN_FLOWER = "FedAvg, 5 local epochs"
+
+
+def experiment(
+    search: dict[str, Any], data: str, seed: int, trials: int = 1, target: float = TARGETS[1]
+) -> wb.Experiment:
     return wb.Experiment(
-        model="mlp", data="digits",
+        model="mlp", data=DATA[data],
         objectives=[{"metric": "rounds_to_target", "goal": "minimize"}], search=search, seed=seed,
         federated={
             "clients": 50, "fraction": 0.2, "partition": {"dirichlet": 0.3},
-            "target": {"metric": "val_accuracy", "at_least": TARGETS[1]},
+            "target": {"metric": "val_accuracy", "at_least": target},
         },
         training={
-            "epochs": NUM_ROUNDS, "global_batch": 10, "reference_batch": 10, "optimizer": "sgd",
+            "epochs": NUM_ROUNDS[data], "global_batch": 10, "reference_batch": 10, "optimizer": "sgd",
             "momentum": 0.0, "schedule": "constant",
         },
         budget={"trials": trials},
     )  # fmt: skip
 
 
-def train(params: dict[str, Any], seed: int) -> dict[str, float]:
+def task_of(params: dict[str, Any], data: str, seed: int, folder: str) -> TrialTask:
+    search = {name: {"value": value} for name, value in params.items()}
+    document = experiment(search, data, seed).model_dump_json()
+    return TrialTask("bench", 0, 0, document, params=params, seed=seed, folder=folder)
+
+
+def train(params: dict[str, Any], data: str, seed: int) -> dict[str, float]:
     """Return the rounds to each target, and the seconds of a round."""
     accuracies: list[float] = []
 
@@ -69,26 +91,73 @@ def train(params: dict[str, Any], seed: int) -> dict[str, float]:
             accuracies.append(event.values["val_accuracy"])
         return False
 
-    search = {name: {"value": value} for name, value in params.items()}
     with tempfile.TemporaryDirectory() as folder:
-        task = TrialTask(
-            "bench", 0, 0, experiment(search, seed).model_dump_json(), params=params, seed=seed, folder=folder
-        )
+        task = task_of(params, data, seed, folder)
         began_s = time.perf_counter()
         ended = run_trial(task, report)
         took_s = time.perf_counter() - began_s
     assert ended.reason in (None, "diverged"), ended.message
-    rounds = {
+    return {**rounds_to(accuracies, data), "round_s": took_s / max(1, len(accuracies))}
+
+
+def rounds_to(accuracies: list[float], data: str) -> dict[str, float]:
+    return {
         f"rounds_to_{target}": next(
-            (number for number, value in enumerate(accuracies, 1) if value >= target), NUM_ROUNDS + 1
+            (number for number, value in enumerate(accuracies, 1) if value >= target), NUM_ROUNDS[data] + 1
         )
         for target in TARGETS
     }
-    return {**rounds, "round_s": took_s / max(1, len(accuracies))}
 
 
-def compare(name: str, params: dict[str, Any], seeds: range) -> dict[str, Any]:
-    found = [train(params, seed) for seed in seeds]
+def train_in_flower(params: dict[str, Any], data: str, seed: int, programs: Path) -> dict[str, float]:
+    """Return the same of Flower's simulation, and the seconds of all that came before the first round."""
+    with tempfile.TemporaryDirectory() as folder:
+        app, home = Path(folder) / "app", Path(folder) / "home"
+        write_application(app, task_of(params, data, seed, folder), "bench")
+        words = f"samples='{app / CLIENTS}' results='{folder}/results'"
+        began_s = time.perf_counter()
+        try:
+            subprocess.run(
+                [programs / "flwr", "run", ".", "--stream", "--federation-config", "num-supernodes=50",
+                 "--run-config", words],
+                check=True, cwd=app, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                env={
+                    **os.environ, "FLWR_HOME": str(home), "FLWR_TELEMETRY_ENABLED": "0",
+                    "RAY_USAGE_STATS_ENABLED": "0", "PATH": f"{programs}:{os.environ['PATH']}",
+                },
+            )  # fmt: skip
+        finally:
+            for process in psutil.process_iter(["cmdline"]):  # its server outlives the command
+                if str(home) in " ".join(process.info["cmdline"] or []):
+                    process.terminate()
+        took_s = time.perf_counter() - began_s
+        rounds = list(json.loads((Path(folder) / "results" / "rounds.json").read_text()).values())
+    return {
+        **rounds_to([each["accuracy"] for each in rounds], data),
+        "round_s": statistics.median(each["round_s"] for each in rounds),
+        "train_s": statistics.median(each["train_s"] for each in rounds),
+        "around_s": took_s - sum(each["round_s"] for each in rounds),
+    }
+
+
+def compare(name: str, params: dict[str, Any], data: str, seeds: range) -> dict[str, Any]:
+    return summary(name, params, [train(params, data, seed) for seed in seeds])
+
+
+def beside_flower(data: str, seeds: range, programs: Path) -> dict[str, Any]:
+    """Train one of the defaults here and in Flower, in turn."""
+    pairs = [
+        (train(DEFAULTS[IN_FLOWER], data, seed), train_in_flower(DEFAULTS[IN_FLOWER], data, seed, programs))
+        for seed in seeds
+    ]
+    names = ("workbench", "Flower's simulation")
+    return {
+        name: summary(name, DEFAULTS[IN_FLOWER], list(found))
+        for name, found in zip(names, zip(*pairs, strict=True), strict=True)
+    }
+
+
+def summary(name: str, params: dict[str, Any], found: list[dict[str, float]]) -> dict[str, Any]:
     medians = {key: statistics.median(each[key] for each in found) for key in found[0]}
     low, high = (f"{medians[f'rounds_to_{target}']:4.0f}" for target in TARGETS)
     speed = f"{medians['round_s']:.2f} s a round"
@@ -96,27 +165,41 @@ def compare(name: str, params: dict[str, Any], seeds: range) -> dict[str, Any]:
     return {"params": params, "median": medians, "each": found}
 
 
+def beside_sweep(data: str, seeds: range, trials: int) -> dict[str, Any]:
+    """Train the defaults, search, and train what was found."""
+    cases = {name: compare(name, params, data, seeds) for name, params in DEFAULTS.items()}
+    with tempfile.TemporaryDirectory() as folder, wb.Store.open(f"sqlite:///{folder}/store.sqlite") as store:
+        run = wb.sweep(experiment(SEARCH, data, 0, trials, SEARCHED[data]), store=store, wait=True)
+        assert run.best is not None
+        params = dict(run.best.params)
+    cases["best of the sweep"] = compare("best of the sweep", params, data, seeds)
+    print(f"    {params}", flush=True)
+    return cases
+
+
 def main() -> None:
-    """Train the defaults, search, train what was found, and write the result."""
+    """Compare, and write the result."""
     parser = argparse.ArgumentParser()
+    parser.add_argument("--data", choices=DATA, default="digits")
     parser.add_argument("--trials", type=int, default=24)
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--flower", type=Path, help="The folder of the programs of an environment of Flower.")
     options = parser.parse_args()
+    name_of_file = "federated_rounds" if options.flower is None else "federated_flower"
+    path = RESULTS / f"{name_of_file}{'' if options.data == 'digits' else '_' + options.data}.json"
     seeds = range(1, 1 + options.seeds)
     results: dict[str, Any] = {
         "machine": platform.processor() or platform.machine(), "torch": torch.__version__,
-        "num_rounds": NUM_ROUNDS, "trials": options.trials, "cases": {},
+        "num_rounds": NUM_ROUNDS[options.data], "load": os.getloadavg()[0], "cases": {},
     }  # fmt: skip
-    print(f"Medians over {options.seeds} seeds; {NUM_ROUNDS + 1} rounds: not reached", flush=True)
-    for name, params in DEFAULTS.items():
-        results["cases"][name] = compare(name, params, seeds)
-    with tempfile.TemporaryDirectory() as folder, wb.Store.open(f"sqlite:///{folder}/store.sqlite") as store:
-        run = wb.sweep(experiment(SEARCH, 0, options.trials), store=store, wait=True)
-        assert run.best is not None
-        params = dict(run.best.params)
-    results["cases"]["best of the sweep"] = compare("best of the sweep", params, seeds)
-    print(f"    {params}", flush=True)
-    RESULTS.write_text(json.dumps(results, indent=2) + "\n")
+    print(
+        f"Medians over {options.seeds} seeds; {NUM_ROUNDS[options.data] + 1} rounds: not reached", flush=True
+    )
+    if options.flower is not None:
+        results["cases"] = beside_flower(options.data, seeds, options.flower.absolute())
+    else:
+        results["cases"] = beside_sweep(options.data, seeds, options.trials)
+    path.write_text(json.dumps(results, indent=2) + "\n")
 
 
 if __name__ == "__main__":

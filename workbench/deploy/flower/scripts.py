@@ -73,6 +73,7 @@ _SERVER = '''\
 """The app of the server: aggregates what clients send, by the rule and the settings of the trial."""
 
 import json
+import time
 from pathlib import Path
 
 import numpy as np
@@ -103,9 +104,11 @@ class Rounds(FedAvg):
         )
         self.aggregation = Aggregation(settings)
         self.before = {}
+        self.began_s, self.train_s = 0.0, 0.0
 
     def configure_train(self, server_round, arrays, config, grid):
         """Keep the weights of the round, and draw its clients."""
+        self.began_s = time.perf_counter()
         self.before = {name: array.numpy() for name, array in arrays.items()}
         return super().configure_train(server_round, arrays, config, grid)
 
@@ -125,7 +128,16 @@ class Rounds(FedAvg):
         total = sum(number for _, number in updates)
         losses = [content["metrics"]["train_loss"] * content["metrics"]["num-examples"] for content in found]
         metrics = MetricRecord({"train_loss": sum(losses) / max(1, total), "num-examples": total})
-        return arrays_of(self.aggregation.step(self.before, updates)), metrics
+        after = self.aggregation.step(self.before, updates)
+        self.train_s = time.perf_counter() - self.began_s
+        return arrays_of(after), metrics
+
+    def aggregate_evaluate(self, server_round, replies):
+        """Return what was measured, and the seconds of the round, all and of its training."""
+        metrics = super().aggregate_evaluate(server_round, replies)
+        if metrics is not None:
+            metrics["train_s"], metrics["round_s"] = self.train_s, time.perf_counter() - self.began_s
+        return metrics
 
 
 @app.main()
