@@ -75,11 +75,22 @@ def needed_by(name: str) -> set[str]:
     return found
 
 
+def owners_of_modules() -> dict[str, set[str]]:
+    """Return which distributions a module comes from; Python 3.10 knows it for some of them only."""
+    owners: dict[str, set[str]] = {}
+    for distribution in importlib.metadata.distributions():
+        for file in distribution.files or ():
+            first = file.parts[0].partition(".")[0]
+            if first.isidentifier() and (len(file.parts) > 1 or file.suffix in (".py", ".so")):
+                owners.setdefault(first, set()).add(distribution.metadata["Name"])
+    return owners
+
+
 @pytest.fixture
 def light(tmp_path: Path) -> Run:
     """Run a command where only the packages can be imported that a light installation has."""
     kept = needed_by("workbench")
-    modules = importlib.metadata.packages_distributions()
+    modules = owners_of_modules()
     absent = {
         module for module, owners in modules.items() if not any(normalized(owner) in kept for owner in owners)
     }

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import norm
 
 from tests.builders.studies import Drive, make_experiment
-from workbench.study.front import gains, is_on_front
+from workbench.study.front import ExpectedGain, gains, is_on_front
 
 OBJECTIVES = [{"metric": "loss", "goal": "minimize"}, {"metric": "speed", "goal": "maximize"}]
 SPACE = {"x": {"low": 0.0, "high": 1.0}, "y": {"low": 0.0, "high": 1.0}}
@@ -37,6 +39,39 @@ def test_gains_are_those_of_the_exact_hypervolume(seed: int, num: int) -> None:
     before = covered(known)
     exact = [(covered(np.vstack([known, end])) - before) / before for end in ends]
     np.testing.assert_allclose(gains(ends, known), exact, atol=0.03 / before)
+
+
+def excess(mean: float, bound: float) -> float:
+    """Return by how much a normal value of deviation 0.2 is expected to exceed a bound."""
+    scaled = (mean - bound) / 0.2
+    return 0.2 * float(scaled * norm.cdf(scaled) + norm.pdf(scaled))
+
+
+def exact_gain(front: np.ndarray, mean: np.ndarray) -> float:
+    """Return the expected gain over a front of two objectives and (-1, -1), by strips between its points."""
+    across, above = [-1.0, *front[:, 0], np.inf], [*front[:, 1], -1.0]
+    ends = [excess(mean[0], left) - excess(mean[0], right) for left, right in pairwise(across[:-1])]
+    widths = [*ends, excess(mean[0], across[-2])]
+    return sum(width * excess(mean[1], height) for width, height in zip(widths, above, strict=True))
+
+
+@given(st.integers(0, 10_000), st.integers(1, 20))
+def test_the_expected_gain_is_that_of_the_closed_form(seed: int, num: int) -> None:
+    random = np.random.default_rng(seed)
+    known = np.vstack([random.random((num, 2)), [[1.0, 0.0], [0.0, 1.0]]])
+    front = known[is_on_front(known)]
+    front, means = front[np.argsort(front[:, 0])], random.random((4, 2))
+    exact = np.array([exact_gain(front, mean) for mean in means])
+    found = np.exp(ExpectedGain(known).log_of(means, np.full((4, 2), 0.2)))
+    np.testing.assert_allclose(found / found.sum(), exact / exact.sum(), atol=0.06)
+
+
+@given(st.integers(0, 10_000), st.integers(2, 4))
+def test_a_better_mean_is_expected_to_gain_more(seed: int, num_objectives: int) -> None:
+    random = np.random.default_rng(seed)
+    gain = ExpectedGain(random.random((12, num_objectives)))
+    means, deviations = random.random((5, num_objectives)), np.full((5, num_objectives), 0.3)
+    assert (gain.log_of(means + 0.1, deviations) > gain.log_of(means, deviations)).all()
 
 
 @given(st.integers(0, 10_000), st.integers(2, 4))
@@ -118,7 +153,7 @@ def explore(sampler: str, seed: int, num: int) -> float:
 def test_the_front_is_found_in_fewer_trials_than_by_tpe_and_genes() -> None:
     ours = [explore("auto", seed, 20) for seed in range(3)]
     for rival in ("tpe", "nsga2", "random"):
-        assert np.mean(ours) > 1.02 * np.mean([explore(rival, seed, 20) for seed in range(3)])
+        assert np.mean(ours) > 1.1 * np.mean([explore(rival, seed, 20) for seed in range(3)])
 
 
 def test_a_rebuilt_study_of_several_objectives_proposes_the_same() -> None:

@@ -1,7 +1,12 @@
-"""Which trainings will extend a Pareto front, and by how much, from forecasts of where they end."""
+"""Which trainings will extend a Pareto front, and by how much, from forecasts of where they end.
+
+Pruning judges a training by its curves, and proposals judge a configuration by what a model of each objective
+predicts; both count the hypervolume that is gained.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -19,6 +24,10 @@ _MIN_COMPLETE = 4
 _MAX_CURVES = 100
 _NUM_DRAWS = 128
 _NUM_POINTS = 2048
+# Lines through the space of objectives along which the expected gain is integrated.
+_NUM_LINES = 64
+# How far beyond the front gains count, as a share of its extent: the ends of a front lie outside it.
+_BEYOND_FRONT = 1.0
 # What a trial must add to be worth its training, as a share of the front's hypervolume.
 _MIN_GAIN = 0.01
 
@@ -102,6 +111,56 @@ def gains(ends: np.ndarray, known: np.ndarray) -> np.ndarray:
     is_free = ~_covers((known - low) / size, points).any(0)
     covered = max(1.0 - float(is_free.mean()), 1.0 / _NUM_POINTS)
     return _covers(places, points[is_free]).sum(1) / _NUM_POINTS / covered
+
+
+class ExpectedGain:
+    """By how much the hypervolume is expected to grow, for normal distributions of each objective.
+
+    Along each of many lines the last objective is integrated exactly; the lines fill the space of the others.
+    Shares of gains are correct to within some hundredths.
+
+    Source: Yang, Emmerich, Deutz and Bäck, Efficient computation of expected hypervolume improvement, Journal
+    of Global Optimization 75, 2019: the integral that is computed here, over other cells.
+    """
+
+    def __init__(self, known: np.ndarray) -> None:
+        """Find the space that the known values leave free.
+
+        Args:
+            known: Values, larger is better, shape [k, objectives], two or more objectives.
+        """
+        front = known[is_on_front(known)]
+        size = np.ptp(front, axis=0)
+        size = np.where(size > 1e-9, size, 1.0)
+        low, high = front.min(0) - _BEYOND_FRONT * size, front.max(0) + _BEYOND_FRONT * size
+        self._lines = low[:-1] + spread_points(_NUM_LINES, known.shape[1] - 1) * (high - low)[:-1]
+        beaten = np.where(_covers(front[:, :-1], self._lines), front[:, -1:], low[-1])
+        self._bounds = beaten.max(0)
+
+    def log_of(self, means: np.ndarray, deviations: np.ndarray) -> np.ndarray:
+        """Return the logarithm of what configurations are expected to gain, up to a constant.
+
+        Args:
+            means: What is predicted of each configuration, shape [n, objectives].
+            deviations: Standard deviations of it, shape [n, objectives].
+
+        Returns:
+            Shape [n].
+        """
+        from scipy.special import ndtr  # light installations lack SciPy
+
+        by_line = _expected_excess(means[:, -1:], deviations[:, -1:], self._bounds)
+        for index, places in enumerate(self._lines.T):
+            by_line *= ndtr((means[:, index, None] - places) / deviations[:, index, None])
+        return np.log(by_line.mean(1) + 1e-300)
+
+
+def _expected_excess(means: np.ndarray, deviations: np.ndarray, bounds: np.ndarray) -> np.ndarray:
+    """Return by how much normally distributed values are expected to exceed bounds."""
+    from scipy.special import ndtr
+
+    scaled = (means - bounds) / deviations
+    return deviations * (scaled * ndtr(scaled) + np.exp(-0.5 * scaled**2) / math.sqrt(2 * math.pi))
 
 
 def _covers(places: np.ndarray, points: np.ndarray) -> np.ndarray:

@@ -23,7 +23,7 @@ from workbench.study.climbing import Climber
 from workbench.study.cost import Cost, full_seconds, log_expected_improvement, log_possible_improvement
 from workbench.study.cost_limit import CostLimit
 from workbench.study.design import DesignSampler
-from workbench.study.front import is_on_front
+from workbench.study.front import ExpectedGain
 from workbench.study.gaussian_process import GaussianProcess, Kernel, fit
 from workbench.study.knowledge import MIN_PROCESS_RESULTS, Knowledge, Result
 from workbench.study.limits import keeps_limits
@@ -38,8 +38,6 @@ _OPTIMISM = 2.0
 # The weight of what a person believes, before it is divided by the square of the number of results.
 _PRIOR_WEIGHT = 10.0
 _GROWTH = 1.15
-# How far behind the ends of the front the reference point lies, as a share of its extent.
-_BEYOND_FRONT = 0.1
 # Observations of curves that hyper-parameters are fitted to at most.
 _MAX_FITTED = 160
 # Results of this run before they decide whether an earlier one is related to it.
@@ -209,24 +207,18 @@ class ProcessSampler(DesignSampler):
         return self._model(f"goal {index}", features, values, num_fitted, kernel, expected, related)
 
     def _worth(self, goals: Sequence[_Model], kept: np.ndarray) -> _Worth:
-        """Return how good a configuration may be: by the objective, or by drawn weights of several.
-
-        The mean over all weights is the hypervolume, so that proposals spread over the front.
-        Source: Zhang and Golovin, Random hypervolume scalarizations, ICML 2020.
-        """
+        """Return how good a configuration may be: by the objective, or by what it adds to a front."""
         if len(goals) == 1:
             return goals[0].optimistic
         results = np.column_stack([goal.values for goal in goals])
-        results = results[kept] if any(kept) else results
-        front = results[is_on_front(results)]
-        size = np.ptp(front, axis=0)
-        size = np.where(size > 1e-9, size, 1.0)
-        low = front.min(0) - _BEYOND_FRONT * size
-        weights = np.abs(self._random.standard_normal(len(goals)))
-        scale = size * weights / np.linalg.norm(weights)
-        return lambda features: (
-            (np.column_stack([goal.optimistic(features) for goal in goals]) - low) / scale
-        ).min(1)
+        gain = ExpectedGain(results[kept] if any(kept) else results)
+
+        def worth(features: np.ndarray) -> np.ndarray:
+            predicted = [goal.process.predict(features) for goal in goals]
+            means, deviations = map(np.column_stack, zip(*predicted, strict=True))
+            return gain.log_of(means, deviations)
+
+        return worth
 
     def _cost(self, features: np.ndarray, num_at_once: int, num_fitted: int) -> Cost | None:
         """Model what trainings cost; None where that does not decide how good the best one will be."""
