@@ -40,12 +40,12 @@ class Drive:
         rung: int,
         *,
         elapsed_s: float = 0.0,
-        attempt: int = 0,
+        attempt: float = 0,
         memory_share: float | None = None,
         **values: float,
     ) -> bool:
         event = TrialReported(
-            trial=trial, attempt=attempt, step=rung, elapsed_s=elapsed_s, memory_share=memory_share,
+            trial=trial, attempt=int(attempt), step=rung, elapsed_s=elapsed_s, memory_share=memory_share,
             values=values,
         )  # fmt: skip
         self.events.append(event)
