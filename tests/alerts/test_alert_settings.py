@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+import workbench as wb
 from workbench.alerts import Settings, read_settings, settings_path
 from workbench.alerts.sinks import SINKS
 from workbench.errors import ExperimentError
@@ -31,6 +32,15 @@ def test_settings_name_sinks_and_rules(path: Path) -> None:
     settings = read_settings()
     assert settings.names == ("team", "mail", "desk", "jupyter")
     assert [rule.on for rule in settings.alerts] == ["run_ended", "no_progress"]
+
+
+def test_rules_about_served_models_are_for_no_run(path: Path) -> None:
+    path.write_text(MINE + "  - {on: drift}\n  - {on: drift, to: [mail]}\n")
+    settings = read_settings()
+    assert [rule.on for rule in settings.run_rules] == ["run_ended", "no_progress"]
+    assert [rule.to for rule in settings.drift_rules] == [("team", "mail", "desk"), ("mail",)]
+    with pytest.raises(ExperimentError, match=r"alerts\.0\.on: unknown or missing"):
+        wb.Experiment(train={"name": "tests:nothing"}, alerts=[{"on": "drift"}])
 
 
 def test_without_a_file_there_are_no_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,6 +71,11 @@ def test_without_a_file_there_are_no_settings(tmp_path: Path, monkeypatch: pytes
             "sinks: {a: {kind: command, command: 'send it'}}",
             r"sinks\.a\.command: .*allowed: a list, such as \[",
         ),
+        (
+            "alerts: [{on: drift, to: [jupyter]}]",
+            r"alerts\.0\.to: JupyterLab shows alerts of runs, .*; allowed: none",
+        ),
+        ("alerts: [{on: drift, within: 1h}]", r"alerts\.0\.within: unknown key"),
         ("# nothing yet", r"settings\.yaml is empty; allowed: sinks and alerts; \{\} for neither$"),
         (
             "sinks: {a: {kind: email, host: h, sender: s, recipients: [r], user: u, password: {env: P},"

@@ -115,7 +115,7 @@ def test_a_rule_that_has_said_enough_says_so() -> None:
     said = [message for trial in range(5) for message in told.happens(diverged(trial))]
     assert said == [
         "trial 0 diverged: loss became nan",
-        "trial 1 diverged: loss became nan (the last alert of this rule in this run)",
+        "trial 1 diverged: loss became nan (the last alert of this rule)",
     ]
 
 

@@ -2,15 +2,15 @@
 
 `Alerts` is a projection of a run's events, like its history: an alert is an event, so a reader of the events
 knows which alerts have been raised. `Delivery` sends them to sinks beside the run, which never waits for it.
- Rules are defined in `workbench.experiment`; receiving events, reading nodes and acting on alerts is
-left to the driver.
+Rules are defined in `workbench.experiment`; receiving events, reading nodes and acting on alerts is left to
+the driver, and reading what has drifted to servers of models.
 """
 
 from __future__ import annotations
 
 from workbench.alerts.delivery import Delivery, payload_of
 from workbench.alerts.evaluation import Alerts
-from workbench.alerts.node_readings import GpuReading, NodeReading
+from workbench.alerts.readings import GpuReading, NodeReading, ServedReading
 from workbench.alerts.settings import JUPYTER, Settings, read_settings, settings_path
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "Delivery",
     "GpuReading",
     "NodeReading",
+    "ServedReading",
     "Settings",
     "payload_of",
     "read_settings",

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 
 from pydantic import TypeAdapter
 
-from workbench.alerts.node_readings import NodeReading
+from workbench.alerts.readings import NodeReading, ServedReading
 from workbench.alerts.settings import JUPYTER
 from workbench.events import (
     FINISHED_RUN_STATES,
@@ -36,22 +36,23 @@ from workbench.events import (
 )
 from workbench.events.alerts import AlertAction, AlertLevel
 from workbench.experiment.alert_rules import (
-    AlertRule,
     DiskFull,
     Diverged,
+    Drift,
     GpuLost,
     LogLine,
     NoProgress,
     QueueWaiting,
     RunEnded,
+    SettingsRule,
     TargetReached,
     Temperature,
 )
-from workbench.formatting import format_duration, format_percent
+from workbench.formatting import format_count, format_duration, format_percent
 
 COOLER_C = 5.0
 EMPTIER = 0.02
-_RULE: TypeAdapter[AlertRule] = TypeAdapter(AlertRule)
+_RULE: TypeAdapter[SettingsRule] = TypeAdapter(SettingsRule)
 _PROGRESS = frozenset(
     {
         "trial_started", "trial_reported", "checkpoint_saved", "trial_ended", "plan_measured", "rates_tested",
@@ -73,7 +74,7 @@ class Alerts:
 
     def __init__(self) -> None:
         """Start before the first event, without rules."""
-        self.rules: dict[str, AlertRule] = {}
+        self.rules: dict[str, SettingsRule] = {}
         self.undelivered: dict[tuple[int, str], AlertRaised] = {}
         """Alerts that were not delivered yet, by number and sink."""
         self.excluded_nodes: set[str] = set()
@@ -171,8 +172,8 @@ class Alerts:
                     pass
         return [alert for alert in found if alert is not None]
 
-    def read(self, reading: NodeReading, now_unix_s: float | None = None) -> list[AlertEvent]:
-        """Return the alerts that the reading of a node raises or clears; they are applied.
+    def read(self, reading: NodeReading | ServedReading, now_unix_s: float | None = None) -> list[AlertEvent]:
+        """Return the alerts that the reading of a node or a served model raises or clears; they are applied.
 
         Args:
             reading: The reading.
@@ -182,7 +183,6 @@ class Alerts:
         found: list[AlertEvent] = []
         for key, rule in self.rules.items():
             for cause, level, bad, good, text in _judge(rule, reading):
-                cause = f"{reading.node} {cause}"
                 if bad and (raised := self._raise(key, rule, cause, level, text, now_unix_s)) is not None:
                     found.append(raised)
                 elif good and (number := self._reported.get((key, cause))) is not None:
@@ -202,7 +202,7 @@ class Alerts:
         return [alert for alert in found if alert is not None]
 
     def _raise_lost(
-        self, key: str, rule: AlertRule, index: int, text: str, now_unix_s: float
+        self, key: str, rule: SettingsRule, index: int, text: str, now_unix_s: float
     ) -> AlertRaised | None:
         """Raise the alert that a driver is gone, unless another process raised it before."""
         lost = self._drivers[index]
@@ -210,7 +210,7 @@ class Alerts:
         cause = f"lost under driver {len(self._drivers) + index + 1}"
         return self._raise(key, rule, cause, "error", text, now_unix_s)
 
-    def _raise_for(self, event: Event, before: RunState, key: str, rule: AlertRule) -> AlertRaised | None:
+    def _raise_for(self, event: Event, before: RunState, key: str, rule: SettingsRule) -> AlertRaised | None:
         match rule, event:
             case TargetReached(), RunStateChanged(reason="target"):
                 text = event.message or "the target is reached"
@@ -258,7 +258,7 @@ class Alerts:
                 yield self._clear(number, text, event.time_unix_s)
 
     def _raise(
-        self, key: str, rule: AlertRule, cause: str, level: AlertLevel, text: str, now_unix_s: float, *,
+        self, key: str, rule: SettingsRule, cause: str, level: AlertLevel, text: str, now_unix_s: float, *,
         trial: int | None = None, node: str | None = None, action: AlertAction = "notify",
     ) -> AlertRaised | None:  # fmt: skip
         """Raise an alert, unless it was raised already or the rule has reached its limit."""
@@ -266,7 +266,7 @@ class Alerts:
         if (key, cause) in self._reported or num_raised >= rule.at_most:
             return None
         if num_raised + 1 == rule.at_most:
-            text += " (the last alert of this rule in this run)"
+            text += " (the last alert of this rule)"
         raised = AlertRaised(
             time_unix_s=now_unix_s, alert=self._num_raised, on=rule.on, rule=key, cause=cause, level=level,
             message=text, to=list(rule.to or ()), action=action, trial=trial, node=node,
@@ -306,9 +306,9 @@ class Alerts:
             place.add(trial)
 
 
-def _joined(rules: Iterable[AlertRule]) -> dict[str, AlertRule]:
+def _joined(rules: Iterable[SettingsRule]) -> dict[str, SettingsRule]:
     """Return rules by key; rules of the experiment and the settings with the same conditions share sinks."""
-    joined: dict[str, AlertRule] = {}
+    joined: dict[str, SettingsRule] = {}
     for rule in rules:
         before = joined.get(rule_key(rule))
         sinks = dict.fromkeys([*((before and before.to) or ()), *(rule.to or ())])
@@ -316,29 +316,41 @@ def _joined(rules: Iterable[AlertRule]) -> dict[str, AlertRule]:
     return joined
 
 
-def rule_key(rule: AlertRule) -> str:
+def rule_key(rule: SettingsRule) -> str:
     """Return a hash of a rule's conditions, which does not depend on its sinks."""
     conditions = json.dumps(rule.model_dump(mode="json", exclude={"to"}), sort_keys=True)
     return hashlib.sha256(conditions.encode()).hexdigest()[:12]
 
 
-def _judge(rule: AlertRule, reading: NodeReading) -> Iterator[tuple[str, AlertLevel, bool, bool, str]]:
-    """Yield what a rule finds on a node: cause, level, whether it is present or has passed, message."""
-    match rule:
-        case DiskFull():
+def _judge(
+    rule: SettingsRule, reading: NodeReading | ServedReading
+) -> Iterator[tuple[str, AlertLevel, bool, bool, str]]:
+    """Yield what a rule finds: cause, level, whether it is present or has passed, message."""
+    match rule, reading:
+        case Drift(), ServedReading():
+            names, rows = ", ".join(reading.drifted) or "nothing", format_count(reading.num_rows, "row")
+            text = f"drift from the training data in {names} ({rows})"
+            yield reading.model, "warning", bool(reading.drifted), not reading.drifted, text
+        case DiskFull(), NodeReading():
             for place, used in reading.disks_used.items():
                 text = f"the disk of {place} on {reading.node} is {format_percent(used)} full"
-                yield f"disk {place}", "warning", used > rule.above, used < rule.above - EMPTIER, text
-        case Temperature():
+                yield (
+                    f"{reading.node} disk {place}",
+                    "warning",
+                    used > rule.above,
+                    used < rule.above - EMPTIER,
+                    text,
+                )
+        case Temperature(), NodeReading():
             for gpu in reading.gpus:
                 if (found_c := gpu.temperature_c) is not None:
                     text = f"GPU {gpu.uuid} on {reading.node} is at {found_c:.0f} °C"
                     is_cool = found_c < rule.above - COOLER_C
-                    yield f"heat {gpu.uuid}", "warning", found_c > rule.above, is_cool, text
-        case GpuLost():
+                    yield f"{reading.node} heat {gpu.uuid}", "warning", found_c > rule.above, is_cool, text
+        case GpuLost(), NodeReading():
             for gpu in reading.gpus:
                 lost = gpu.state == "lost"
                 text = f"GPU {gpu.uuid} on {reading.node} is {'lost' if lost else 'back'}"
-                yield f"loss {gpu.uuid}", "error", lost, not lost, text
+                yield f"{reading.node} loss {gpu.uuid}", "error", lost, not lost, text
         case _:
             pass

@@ -1,8 +1,8 @@
-"""The settings of a user: sinks, by name, and the alert rules that apply to all of their runs.
+"""The settings of a user: sinks, by name, and the alert rules for all of their runs and served models.
 
 They are one YAML file, in the user's configuration folder or where WORKBENCH_SETTINGS points, and are read
-on the machine of a run's driver. Experiments and the store hold no secrets: a password is given as the
-environment variable or the file that holds it.
+on the machine of a run's driver, or of a server of models. Experiments and the store hold no secrets: a
+password is given as the environment variable or the file that holds it.
 
     sinks:
       team: {kind: webhook, url: {file: ~/.config/workbench/team.url}}
@@ -11,6 +11,7 @@ environment variable or the file that holds it.
       desk: {kind: command, command: [notify-send, Workbench]}
     alerts:
       - {on: run_ended, states: [failed, lost], to: [team]}
+      - {on: drift}
 """
 
 from __future__ import annotations
@@ -24,23 +25,24 @@ from typing_extensions import Self
 
 from workbench.alerts.sinks import AnySink
 from workbench.errors import ExperimentError
-from workbench.experiment.alert_rules import AlertRule
-from workbench.experiment.refusals import refusal
+from workbench.experiment.alert_rules import SETTINGS_KINDS, AlertRule, Drift, SettingsRule
 from workbench.experiment.yaml_file import read_yaml_file
+from workbench.refusals import Dialect, refusal
 
 JUPYTER = "jupyter"
 """The sink that always exists: JupyterLab shows the alerts in the store."""
 VARIABLE = "WORKBENCH_SETTINGS"
+_DIALECT = Dialect(kinds={"alerts": SETTINGS_KINDS})
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,40}")
 
 
 class Settings(BaseModel):
-    """Sinks, by name, and rules for every run."""
+    """Sinks, by name, and rules for every run and every served model."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     sinks: dict[str, AnySink] = Field(default_factory=dict)
-    alerts: tuple[AlertRule, ...] = ()
+    alerts: tuple[SettingsRule, ...] = ()
 
     @model_validator(mode="after")
     def _check_names(self) -> Self:
@@ -49,12 +51,31 @@ class Settings(BaseModel):
                 problem = "exists already" if name == JUPYTER else "not a valid name of a sink"
                 raise ExperimentError(problem, field=f"sinks.{name}", allowed="letters, digits, _ and -")
         check_sinks(self.alerts, self.names)
+        for index, rule in enumerate(self.alerts):
+            if isinstance(rule, Drift) and JUPYTER in (rule.to or ()):
+                raise ExperimentError(
+                    "JupyterLab shows alerts of runs, and not of served models", field=f"alerts.{index}.to",
+                    allowed=list(self.sinks) or "none: the settings name no sink",
+                )  # fmt: skip
         return self
 
     @property
     def names(self) -> tuple[str, ...]:
         """Names of all sinks."""
         return (*self.sinks, JUPYTER)
+
+    @property
+    def run_rules(self) -> tuple[AlertRule, ...]:
+        """The rules for runs."""
+        return tuple(rule for rule in self.alerts if not isinstance(rule, Drift))
+
+    @property
+    def drift_rules(self) -> tuple[Drift, ...]:
+        """The rules for served models; without sinks of their own they notify all of the settings."""
+        return tuple(
+            rule.model_copy(update={"to": rule.to or tuple(self.sinks)})
+            for rule in self.alerts if isinstance(rule, Drift)
+        )  # fmt: skip
 
     def problems(self) -> dict[str, str]:
         """Return, by name of the sink, why alerts cannot be sent to it: a secret is missing."""
@@ -68,7 +89,7 @@ class Settings(BaseModel):
         return found
 
 
-def check_sinks(rules: tuple[AlertRule, ...], names: tuple[str, ...]) -> None:
+def check_sinks(rules: tuple[SettingsRule, ...], names: tuple[str, ...]) -> None:
     """Check that the sinks that rules name exist.
 
     Raises:
@@ -106,7 +127,7 @@ def read_settings() -> Settings:
     try:
         return Settings(**document)
     except ValidationError as error:
-        found = refusal(error)
+        found = refusal(error, dialect=_DIALECT)
         # The value may be a secret, so the message must not repeat it.
         problem = re.sub(r", got .*|^.*(?= is not valid$)", "", found.problem, flags=re.DOTALL).strip()
         raise ExperimentError(

@@ -31,7 +31,8 @@ def alerts(sink: str | None, lost: bool, as_json: bool) -> int:
 
     Exits with 1 if a sink cannot be used.
 
-    Settings hold for the runs whose driver lives on their machine: --address shows those of a cluster.
+    Settings hold for the models that their machine serves, and for the runs whose driver lives there:
+    --address shows those of a cluster.
     """
     from workbench.alerts import JUPYTER, read_settings, settings_path
 
@@ -56,7 +57,8 @@ def alerts(sink: str | None, lost: bool, as_json: bool) -> int:
     click.echo(f"sink      {JUPYTER}: notifications in JupyterLab, for runs it follows")
     for rule in rules:
         options = ", ".join(f"{name}: {value}" for name, value in rule.items() if name != "on")
-        click.echo(f"rule      {rule['on']}{f' ({options})' if options else ''}, for every run")
+        subject = "every model served with --keep" if rule["on"] == "drift" else "every run"
+        click.echo(f"rule      {rule['on']}{f' ({options})' if options else ''}, for {subject}")
     for name, problem in problems.items():
         print_error(WorkbenchError(f"cannot be used: {problem}", field=f"sinks.{name}"))
     return int(bool(problems))

@@ -121,7 +121,9 @@ def serve(
 
     With --on ray, copies of the server run on a Ray cluster until this command ends.
     """
+    from workbench.alerts import Settings, read_settings
     from workbench.deploy.serving import process
+    from workbench.deploy.serving.drift_alerts import DriftAlerts
     from workbench.deploy.serving.served_models import Limits, name_bundles
     from workbench.deploy.serving.tokens import is_loopback_name, read_or_make_token, token_path
     from workbench.errors import ArgumentError
@@ -168,9 +170,12 @@ def serve(
             started=lambda: show(host, port),
         )  # fmt: skip
         return
+    settings = read_settings() if keep else Settings()
     listener = process.listen(host, port)
-    show(*process.address_of(listener))
-    process.serve(folders, versions, limits, listener=listener, token=token, notify=print_note)
+    shown_host, shown_port = process.address_of(listener)
+    show(shown_host, shown_port)
+    alerts = DriftAlerts(settings, url=f"http://{shown_host}:{shown_port}", notify=print_note)
+    process.serve(folders, versions, limits, listener=listener, token=token, notify=print_note, alerts=alerts)
 
 
 def _check_place(

@@ -1,7 +1,7 @@
 """Rules that watch a run: what each detects, and who is notified.
 
-They are set in an experiment, for its runs, or in a user's settings, for all runs. When a rule fires, and
-how sinks are notified, is left to `workbench.alerts`.
+They are set in an experiment, for its runs, or in a user's settings, for all runs; those about served models
+in the settings only. When a rule fires, and how sinks are notified, is left to `workbench.alerts`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ class _Rule(Section):
         description="Names of the sinks that are notified; by default, all sinks of the settings.",
     )
     at_most: PositiveInt = Field(
-        default=20, description="Maximum number of alerts of this rule per run; the last one states that."
+        default=20,
+        description="Maximum number of alerts of this rule per run or server; the last one states that.",
     )
 
 
@@ -108,6 +109,12 @@ class LogLine(_Rule):
     )
 
 
+class Drift(_Rule):
+    """The data or the answers of a served model have drifted; reported once until that has passed."""
+
+    on: Literal["drift"]
+
+
 AlertRule = Annotated[
     TargetReached
     | RunEnded
@@ -120,6 +127,8 @@ AlertRule = Annotated[
     | LogLine,
     Field(discriminator="on"),
 ]
+SettingsRule = Annotated[AlertRule | Drift, Field(discriminator="on")]
+"""A rule in a user's settings: about their runs, or about the models that they serve."""
 RULES: dict[str, type[Section]] = {
     "target_reached": TargetReached,
     "run_ended": RunEnded,
@@ -132,6 +141,7 @@ RULES: dict[str, type[Section]] = {
     "log": LogLine,
 }
 KINDS = frozenset(RULES)
+SETTINGS_KINDS = KINDS | {"drift"}
 
 
 def check_pattern(pattern: str) -> str:

@@ -229,7 +229,7 @@ def note_of_settings(cluster: RemoteCluster) -> str | None:
         settings = read_settings()
     except ExperimentError:
         return None  # this run does not use them
-    if not settings.sinks and not settings.alerts:
+    if not settings.sinks and not settings.run_rules:
         return None
     shown = shlex.join(["workbench", "alerts", *cluster.words])
     return (

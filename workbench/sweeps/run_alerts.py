@@ -66,7 +66,7 @@ class Alerting:
                 f"the settings on {socket.gethostname()} cannot be used{where}: alerts are not delivered"
             )
             self._ledger.record(Noted(level="warning", message=message))
-        rules = [*self._ledger.experiment.alerts, *settings.alerts]
+        rules = [*self._ledger.experiment.alerts, *settings.run_rules]
         rules = [rule.model_copy(update={"to": rule.to or settings.names}) for rule in rules]
         if rules or self._alerts.rules:
             self._ledger.record(AlertsArmed(rules=[rule.model_dump(mode="json") for rule in rules]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import signal
 import socket
@@ -358,6 +359,11 @@ def test_what_was_served_is_kept_and_compared_with_the_training_data(
     start: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bundle = write_table_bundle(tmp_path / "animals")
+    alerted, settings = tmp_path / "alerted.json", tmp_path / "settings.yaml"
+    settings.write_text(
+        f"sinks: {{desk: {{kind: command, command: [cp, /dev/stdin, '{alerted}']}}}}\nalerts: [{{on: drift}}]"
+    )
+    monkeypatch.setenv("WORKBENCH_SETTINGS", str(settings))
     server = start(bundle, "--keep", "1")
     monkeypatch.setenv("WORKBENCH_HOME", str(tmp_path))
     (tmp_path / "serve-token").symlink_to(server.token_file)
@@ -370,6 +376,10 @@ def test_what_was_served_is_kept_and_compared_with_the_training_data(
     assert run_command(["drift", server.url]) == 1
     assert "animal" in capsys.readouterr().out
     assert server.stop() == 0
+    alert = json.loads(alerted.read_text())
+    assert alert["text"].startswith("animals (20261123-digits): drift from the training data in animal")
+    assert (alert["on"], alert["look"]) == ("drift", f"workbench drift {server.url}")
+    assert "alert: animals: drift from the training data" in server.log.read_text()
     assert run_command(["drift", str(bundle)]) == 1
     assert "100 rows" in capsys.readouterr().out
 

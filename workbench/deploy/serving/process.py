@@ -19,6 +19,7 @@ from types import FrameType
 from typing import Any
 
 from workbench.deploy.packages import needs
+from workbench.deploy.serving.drift_alerts import DriftAlerts
 from workbench.deploy.serving.served_models import Limits, ServedModel, Version
 from workbench.deploy.serving.tokens import Token
 from workbench.errors import ArgumentError, WorkbenchError
@@ -89,7 +90,7 @@ def open_versions(bundles: Mapping[str, Path], limits: Limits) -> dict[str, Vers
 
 def serve(
     bundles: Mapping[str, Path], versions: Mapping[str, Version], limits: Limits, *, listener: socket.socket,
-    token: Token | None, notify: Callable[[str], None],
+    token: Token | None, notify: Callable[[str], None], alerts: DriftAlerts,
 ) -> None:  # fmt: skip
     """Serve bundles until a signal ends it.
 
@@ -100,6 +101,7 @@ def serve(
         listener: Where to listen.
         token: What a request must have; None for nothing.
         notify: Receives what the operator should know, in one line.
+        alerts: Watches the models for drift.
     """
     import uvicorn
 
@@ -146,7 +148,9 @@ def serve(
         server = Server(config)
         if hasattr(signal, "SIGHUP"):
             loop.add_signal_handler(signal.SIGHUP, lambda: start(swap_all(models, notify)))
+        start(alerts.watch(models))
         await server.serve(sockets=[listener])
+        alerts.close(models)
         notify(f"stopped after {format_count(service.num_answered, 'answered request')}")
 
     sys.setswitchinterval(_SWITCH_S)

@@ -1,4 +1,4 @@
-"""The readings of a node that alert rules use; taking them is left to the driver."""
+"""The readings of nodes and served models that alert rules use; drivers and servers take them."""
 
 from __future__ import annotations
 
@@ -29,3 +29,18 @@ class NodeReading:
     node: str
     disks_used: Mapping[str, float] = field(default_factory=dict)
     gpus: tuple[GpuReading, ...] = ()
+
+
+@dataclass(frozen=True)
+class ServedReading:
+    """What has become of the data of one served model.
+
+    Attributes:
+        model: The name under which it is served, and its version.
+        drifted: The columns that have drifted from the training data, `answers` among them.
+        num_rows: Number of rows that were compared.
+    """
+
+    model: str
+    drifted: tuple[str, ...]
+    num_rows: int
