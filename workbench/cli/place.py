@@ -123,9 +123,26 @@ def _read(file: Path) -> tuple[TiersFile, System, float]:
     from workbench.deploy.placement.tiers_file import read_tiers
 
     tiers = read_tiers(file)
-    if tiers.privacy.noise:
-        print_note("privacy.noise: the accuracy of schedulers is that without noise")
-    return tiers, *assemble(tiers, file.parent)
+    system, spread = assemble(tiers, file.parent)
+    return tiers, _with_privacy(tiers, file.parent, system), spread
+
+
+def _with_privacy(tiers: TiersFile, folder: Path, system: System) -> System:
+    """Return the system with the answers to what is sent, as far as the data are here."""
+    from workbench.deploy.placement.assembly import bundle_of
+    from workbench.deploy.tiers.samples import bundle_samples
+    from workbench.deploy.tiers.sent_evidence import changes_answers, with_sent_evidence
+    from workbench.errors import WorkbenchError
+
+    if not changes_answers(tiers.privacy):
+        return system
+    bundle = bundle_of(tiers, folder)
+    try:
+        inputs, targets = bundle_samples(bundle)
+    except WorkbenchError as error:
+        print_note(f"privacy: the accuracy of schedulers is that without quantisation and noise: {error}")
+        return system
+    return with_sent_evidence(system, tiers.privacy, bundle, inputs, targets)
 
 
 def _leaks(tiers: TiersFile, folder: Path) -> list[Leak]:

@@ -45,6 +45,7 @@ def run(
     from workbench.deploy.tiers.measured_run import measure_tiers, poisson_moments_s
     from workbench.deploy.tiers.prediction import expected_of, system_here
     from workbench.deploy.tiers.samples import bundle_samples
+    from workbench.deploy.tiers.sent_evidence import with_sent_evidence
 
     try:
         time_s = parse_duration_s(time_limit)
@@ -59,7 +60,7 @@ def run(
     tiers, folder = read_tiers(file), file.parent
     bundle = bundle_of(tiers, folder)
     samples, targets = bundle_samples(bundle)
-    system = system_here(tiers, folder, rate)
+    system = with_sent_evidence(system_here(tiers, folder, rate), tiers.privacy, bundle, samples, targets)
     if tiers.privacy.transport == "plain":
         print_note("privacy.transport: what tiers exchange is not encrypted")
     found = [
@@ -104,7 +105,7 @@ def _show(found: list[Measured], expected: list[Expected]) -> None:
             format_bytes(one.bytes_per_sample), *shares,
         )  # fmt: skip
         times_s = (other.mean_s, other.p50_s, other.p95_s)
-        table.add_row("  expected", "", *(format_duration(each) for each in times_s))
+        table.add_row("  expected", f"{other.accuracy:.4f}", *(format_duration(each) for each in times_s))
     make_console().print(table)
     echo()
     for one in found:

@@ -26,9 +26,11 @@ def test_mapping_is_faster_than_end_and_end_cloud_at_equal_accuracy(load: float)
 
 
 @pytest.mark.parametrize("policy", [End(), EndCloud(), Cloud(), Mapping(), Threshold()])
-@pytest.mark.parametrize("load", [0.2, 0.4])
-def test_what_closed_forms_expect_is_what_is_played(policy: object, load: float) -> None:
-    given = system(servers=2, server_s=(0.02, 0.04)).with_load(load)
+@pytest.mark.parametrize(("load", "sent_accuracy"), [(0.2, None), (0.4, None), (0.4, 0.7)])
+def test_what_closed_forms_expect_is_what_is_played(
+    policy: object, load: float, sent_accuracy: float | None
+) -> None:
+    given = system(servers=2, server_s=(0.02, 0.04), sent_accuracy=sent_accuracy).with_load(load)
     expected, played = policy.expect(given), play(policy, given)
     assert played.accuracy == pytest.approx(expected.accuracy, abs=0.01)
     assert played.bytes_per_sample == pytest.approx(expected.bytes_per_sample, rel=0.03, abs=0.5)

@@ -56,7 +56,8 @@ class End:
         exits = _exits_here(system, system.exits)[requests.sample]
         times_s = system.until_s[0][exits]
         ends = ends_at_devices(requests, times_s)
-        return _played(system, requests, ends, exits, times_s, {})
+        is_correct = system.evidence.is_correct[requests.sample, exits]
+        return _played(system, requests, ends, is_correct, times_s, {})
 
 
 class Cloud:
@@ -66,6 +67,7 @@ class Cloud:
 
     def expect(self, system: System) -> Outcome:
         """Return what closed forms expect of it."""
+        system = system.sending_raw()
         times_s = system.until_s[-1][system.exits]
         wait = _wait_of(system.total_per_s, times_s, system.counts[-1])
         fixed_s = times_s + system.mates_s[-1] + system.send_raw_s[-1] + system.back_s[-1]
@@ -76,12 +78,15 @@ class Cloud:
 
     def play(self, system: System, requests: Requests) -> Outcome:
         """Return what becomes of drawn requests."""
+        system = system.sending_raw()
         exits = system.exits[requests.sample]
         times_s = system.until_s[-1][exits]
         ready = requests.arrival_s + system.send_raw_s[-1]
         ends = ends_at_servers(ready, times_s, system.counts[-1]) + system.mates_s[-1] + system.back_s[-1]
-        return _played(system, requests, ends, exits, np.zeros(len(ends)), {len(system.names) - 1: times_s},
-                       system.raw_bytes[-1], system.raw_j[-1])  # fmt: skip
+        return _played(
+            system, requests, ends, system.evidence.is_correct[requests.sample, exits], np.zeros(len(ends)),
+            {len(system.names) - 1: times_s}, system.raw_bytes[-1], system.raw_j[-1],
+        )  # fmt: skip
 
 
 class EndCloud:
@@ -91,10 +96,12 @@ class EndCloud:
 
     def expect(self, system: System) -> Outcome:
         """Return what closed forms expect of it."""
+        system = system.sending()
         return _expect_sent(system, system.exits)
 
     def play(self, system: System, requests: Requests) -> Outcome:
         """Return what becomes of drawn requests."""
+        system = system.sending()
         return _play_sent(system, requests, system.exits[requests.sample])
 
 
@@ -105,10 +112,12 @@ class Threshold:
 
     def expect(self, system: System) -> Outcome:
         """Return what closed forms expect of it: the balance at which the load is `busy`."""
+        system = system.sending()
         return _expect_sent(system, exits_at(system.evidence, self.balance(system)))
 
     def balance(self, system: System) -> tuple[float, ...]:
         """Return the thresholds at which the last tier is not more than `busy`."""
+        system = system.sending()
         for thresholds in _opened(system):
             exits = exits_at(system.evidence, thresholds)
             mean_s = float(system.rest_s[-1][exits].mean())
@@ -118,6 +127,7 @@ class Threshold:
 
     def play(self, system: System, requests: Requests) -> Outcome:
         """Return what becomes of drawn requests; the level changes by one step for each window of time."""
+        system = system.sending()
         levels = [exits_at(system.evidence, thresholds) for thresholds in _opened(system)]
         bounds = np.linspace(0, len(requests.arrival_s), _WINDOWS + 1).astype(int)
         exits = np.empty(len(requests.arrival_s), dtype=np.int64)
@@ -143,12 +153,12 @@ class Mapping:
 
     def expect(self, system: System) -> Outcome:
         """Return what closed forms expect of it, with the last tier as the place to send to."""
-        exits, last = system.exits, len(system.names) - 1
-        goes_on = exits > 0
+        sending, last = system.sending(), len(system.names) - 1
+        goes_on = system.exits > 0
         if not system.can_finish_here or not goes_on.any():
-            return _expect_sent(system, exits)
-        here_s = system.rest_s[0][exits[goes_on]]
-        there_s = system.rest_s[last][exits[goes_on]]
+            return _expect_sent(sending, sending.exits)
+        here_s = system.rest_s[0][system.exits[goes_on]]
+        there_s = system.rest_s[last][sending.exits[goes_on]]
         away_s = float(system.send_s[last] + system.back_s[last] + system.mates_s[last])
         patience_s = float(here_s.mean() - there_s.mean() - away_s)
         rate = system.total_per_s * float(goes_on.mean())
@@ -167,31 +177,44 @@ class Mapping:
         load = dict.fromkeys(system.names, 0.0)
         load[system.names[0]] = system.arrivals_per_s * float(device_s @ weights)
         load[system.names[last]] = system.total_per_s * sent * float(there_s.mean()) / system.counts[last]
+        accuracy = queue.blocked * accuracy_at(system.evidence, system.exits) + (
+            1.0 - queue.blocked
+        ) * accuracy_at(sending.evidence, sending.exits)
         return Outcome(
-            responses(routes), accuracy_at(system.evidence, exits), sent * float(system.sent_bytes[last]),
+            responses(routes), accuracy, sent * float(system.sent_bytes[last]),
             float(device_s @ weights) * system.power[0] + sent * float(system.send_j[last]), load,
         )  # fmt: skip
 
     def play(self, system: System, requests: Requests) -> Outcome:
         """Return what becomes of drawn requests: all tiers that can compute the rest are compared."""
-        exits = system.exits[requests.sample]
+        sending = system.sending()
+        here, there = system.exits[requests.sample], sending.exits[requests.sample]
         places = [tier for tier in range(len(system.names)) if np.isfinite(system.rest_s[tier]).all()]
-        ends, where = _map(system, requests, exits, places)
+        ends, where = _map(system, requests, here, there, places)
+        exits = np.where(where == 0, here, there)
+        is_correct = np.where(
+            where == 0, system.evidence.is_correct[requests.sample, exits],
+            sending.evidence.is_correct[requests.sample, exits],
+        )  # fmt: skip
         device_s = system.stage_s[0, 0] + np.where((where == 0) & (exits > 0), system.rest_s[0][exits], 0.0)
         device_s = np.where(np.isfinite(device_s), device_s, system.stage_s[0, 0])
         work = {tier: np.where(where == tier, system.rest_s[tier][exits], 0.0) for tier in places if tier > 0}
         goes_away = where > 0
         return _played(
-            system, requests, ends, exits, device_s, work,
+            system, requests, ends, is_correct, device_s, work,
             float(np.where(goes_away, system.sent_bytes[where], 0.0)[requests.counted].mean()),
             float(np.where(goes_away, system.send_j[where], 0.0)[requests.counted].mean()),
         )  # fmt: skip
 
 
 def _map(
-    system: System, requests: Requests, exits: np.ndarray, places: Sequence[int]
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return when each request is answered, and the tier that answered it."""
+    system: System, requests: Requests, exits_here: np.ndarray, exits_there: np.ndarray,
+    places: Sequence[int],
+) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+    """Return when each request is answered, and the tier that answered it.
+
+    Features that are sent may leave at another exit than those that are not.
+    """
     first_s = float(system.stage_s[0, 0])
     device_free = [0.0] * system.counts[0]
     others = [
@@ -202,9 +225,10 @@ def _map(
     here_s = system.rest_s[0].tolist() if 0 in places else [np.inf] * system.stage_s.shape[1]
     ends, where = [], []
     replace = heapq.heapreplace
-    for arrival, device, leaves in zip(
-        requests.arrival_s.tolist(), requests.device.tolist(), exits.tolist(), strict=True
-    ):
+    for arrival, device, leaves, leaves_there in zip(
+        requests.arrival_s.tolist(), requests.device.tolist(), exits_here.tolist(), exits_there.tolist(),
+        strict=True,
+    ):  # fmt: skip
         free = device_free[device]
         done = (arrival if arrival > free else free) + first_s
         device_free[device] = done
@@ -215,7 +239,7 @@ def _map(
         best, chosen, line, busy_until = done + here_s[leaves], 0, None, 0.0
         for tier, send, back, service, free_s in others:
             ready = done + send
-            finish = (ready if ready > free_s[0] else free_s[0]) + service[leaves]
+            finish = (ready if ready > free_s[0] else free_s[0]) + service[leaves_there]
             if finish + back < best:
                 best, chosen, line, busy_until = finish + back, tier, free_s, finish
         if line is None:
@@ -285,7 +309,8 @@ def _play_sent(system: System, requests: Requests, exits: np.ndarray) -> Outcome
     )
     share = float(goes_on[requests.counted].mean())
     return _played(
-        system, requests, ends, exits, device_s, {len(system.names) - 1: work_s},
+        system, requests, ends, system.evidence.is_correct[requests.sample, exits], device_s,
+        {len(system.names) - 1: work_s},
         share * system.sent_bytes[-1], share * system.send_j[-1],
     )  # fmt: skip
 
@@ -305,7 +330,7 @@ def _outcome(
 
 
 def _played(
-    system: System, requests: Requests, ends: np.ndarray, exits: np.ndarray, device_s: np.ndarray,
+    system: System, requests: Requests, ends: np.ndarray, is_correct: np.ndarray, device_s: np.ndarray,
     work: dict[int, np.ndarray], num_bytes: float = 0.0, joules: float = 0.0,
 ) -> Outcome:  # fmt: skip
     kept = requests.counted
@@ -314,8 +339,7 @@ def _played(
     load[system.names[0]] = float(device_s[kept].sum()) / elapsed_s / system.counts[0]
     for tier, work_s in work.items():
         load[system.names[tier]] = float(work_s[kept].sum()) / elapsed_s / system.counts[tier]
-    is_correct = system.evidence.is_correct[requests.sample[kept], exits[kept]]
     return Outcome(
-        (ends - requests.arrival_s)[kept], float(is_correct.mean()), float(num_bytes),
+        (ends - requests.arrival_s)[kept], float(is_correct[kept].mean()), float(num_bytes),
         float(device_s[kept].mean() * system.power[0] + joules), load,
     )  # fmt: skip

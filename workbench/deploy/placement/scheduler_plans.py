@@ -15,7 +15,6 @@ from workbench.deploy.placement.flows import Outcome
 from workbench.deploy.placement.played_queues import draw_requests
 from workbench.deploy.placement.policies import Policy
 from workbench.deploy.placement.schedulers import SCHEDULERS
-from workbench.deploy.placement.stages import Evidence
 from workbench.deploy.placement.system import System
 from workbench.deploy.placement.tiers_file import Objective
 from workbench.formatting import format_duration, format_rate
@@ -167,7 +166,7 @@ def _about_cut(system: System) -> str:
 
 
 def _about_changes(system: System) -> list[str]:
-    last = len(system.names) - 1
+    system, last = system.sending(), len(system.names) - 1
     mean_s = float(system.rest_s[last][system.exits].mean())
     lines = []
     if mean_s > 0:
@@ -203,9 +202,8 @@ def _interval_of(policy: Policy, system: System, spread: float, seed: int) -> tu
     found = []
     for _ in range(_NUM_RESAMPLES):
         drawn = random.integers(len(system.exits), size=len(system.exits))
-        evidence = Evidence(system.evidence.confidence[drawn], system.evidence.is_correct[drawn])
         factors = np.exp(random.normal(0.0, spread, size=(len(system.names), 1)))
-        varied = replace(system, evidence=evidence, stage_s=system.stage_s * factors)
+        varied = replace(system.of_samples(drawn), stage_s=system.stage_s * factors)
         found.append(policy.expect(varied).quantile_s(0.95))
     low, high = np.quantile(found, [0.025, 0.975], method="nearest")
     return float(low), float(high)

@@ -92,6 +92,10 @@ class Evidence:
     confidence: np.ndarray
     is_correct: np.ndarray
 
+    def of(self, samples: np.ndarray) -> Evidence:
+        """Return that of samples, by their numbers; those that are named twice count twice."""
+        return Evidence(self.confidence[samples], self.is_correct[samples])
+
     def write(self, folder: Path) -> None:
         """Write them into a bundle."""
         np.savez(folder / EVIDENCE, confidence=self.confidence, is_correct=self.is_correct)

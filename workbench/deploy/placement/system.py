@@ -34,7 +34,10 @@ class System:
         send_j: Energy of the sender for `sent_bytes`, in joules.
         raw_j: Likewise for `raw_bytes`.
         power: Power of a machine of each tier while it computes, in watts; 0 where it is unknown.
-        evidence: How each exit did on the validation split.
+        evidence: How each exit did on the validation split, where the first tier computes all.
+        sent_evidence: Likewise where the features are sent after the first stage, as they are received; None
+            if that changes nothing.
+        raw_evidence: Likewise where the inputs are sent.
         thresholds: The probability from which an answer leaves at each exit.
         busy: Load of the last tier from which `threshold` sends less there.
     """
@@ -55,6 +58,25 @@ class System:
     evidence: Evidence
     thresholds: tuple[float, ...]
     busy: float = 0.7
+    sent_evidence: Evidence | None = None
+    raw_evidence: Evidence | None = None
+
+    def sending(self) -> Self:
+        """Return it as a scheduler sees it that sends features."""
+        return replace(self, evidence=self.sent_evidence or self.evidence)
+
+    def sending_raw(self) -> Self:
+        """Return it as a scheduler sees it that sends inputs."""
+        return replace(self, evidence=self.raw_evidence or self.evidence)
+
+    def of_samples(self, samples: np.ndarray) -> Self:
+        """Return it with some of the validation samples, by their numbers."""
+        sent, raw = self.sent_evidence, self.raw_evidence
+        return replace(
+            self, evidence=self.evidence.of(samples),
+            sent_evidence=None if sent is None else sent.of(samples),
+            raw_evidence=None if raw is None else raw.of(samples),
+        )  # fmt: skip
 
     @property
     def total_per_s(self) -> float:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from workbench.deploy.tiers.frames import Frame, Kind
+from workbench.deploy.tiers.frames import Frame, Kind, decode, encode
 
 _LEVELS = 255
 
@@ -75,3 +75,15 @@ def restore(frame: Frame) -> np.ndarray:
     if frame.tensor.dtype != np.uint8 or (frame.scale == 1.0 and frame.zero == 0.0):
         return frame.tensor
     return frame.tensor.astype(np.float32) * np.float32(frame.scale) + np.float32(frame.zero)
+
+
+def received(values: np.ndarray, outgoing: Outgoing, *, stage: int) -> np.ndarray:
+    """Return values as the next tier reads them from frames.
+
+    Args:
+        values: (samples, ...); each sample is sent in a frame of its own.
+        outgoing: How they are sent.
+        stage: The stage that computes with them.
+    """
+    frames = (outgoing.request(number, each, sender=0, stage=stage) for number, each in enumerate(values))
+    return np.stack([restore(decode(encode(frame))) for frame in frames])

@@ -15,8 +15,8 @@ import numpy as np
 
 from workbench.deploy.placement.stages import Stages
 from workbench.deploy.tiers.decoders import Pairs, best_decoder
-from workbench.deploy.tiers.features import Outgoing, restore
-from workbench.deploy.tiers.frames import decode, encode
+from workbench.deploy.tiers.features import Outgoing, received
+from workbench.deploy.tiers.frames import encode
 from workbench.deploy.tiers.settings import StageSettings
 from workbench.deploy.tiers.stage_model import StageModel, StageModels
 from workbench.errors import RunError
@@ -105,13 +105,13 @@ def measure_leak(
     for kind in ("float32", "uint8"):
         for amount in sorted({*COMPARED_NOISE, noise}):
             outgoing = Outgoing(kind, amount, np.random.default_rng(seed))
-            received = _received(features, outgoing)
+            sent = received(features, outgoing, stage=1)
             decoder, share, low, high = _recovered(
-                Pairs.flat(_received(known_features, outgoing), known.inputs),
-                Pairs.flat(received, held_out.inputs), seed,
+                Pairs.flat(received(known_features, outgoing, stage=1), known.inputs),
+                Pairs.flat(sent, held_out.inputs), seed,
             )  # fmt: skip
             classes = answers.argmax(axis=1)
-            classes[~leaves] = _classes(rest, received[~leaves])
+            classes[~leaves] = _classes(rest, sent[~leaves])
             num_bytes = len(encode(outgoing.request(0, features[0], sender=0, stage=1)))
             found.append(
                 Leak(
@@ -141,14 +141,8 @@ def _batches(values: np.ndarray) -> Iterator[np.ndarray]:
         yield values[first : first + _BATCH]
 
 
-def _received(features: np.ndarray, outgoing: Outgoing) -> np.ndarray:
-    """Return features as the next tier reads them from frames, each sample in a frame of its own."""
-    frames = (outgoing.request(number, each, sender=0, stage=1) for number, each in enumerate(features))
-    return np.stack([restore(decode(encode(frame))) for frame in frames])
-
-
-def _classes(rest: StageModels, received: np.ndarray) -> list[int]:
-    results = rest.predict([(1, each, None, 0, None) for each in received]) if len(received) else []
+def _classes(rest: StageModels, sent: np.ndarray) -> list[int]:
+    results = rest.predict([(1, each, None, 0, None) for each in sent]) if len(sent) else []
     return [int(one.probabilities.argmax()) for one in results]
 
 

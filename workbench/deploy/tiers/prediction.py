@@ -18,17 +18,19 @@ from workbench.deploy.placement.tiers_file import HERE, TiersFile
 
 @dataclass(frozen=True)
 class Expected:
-    """Response times that are expected of a measurement, in seconds.
+    """What is expected of a measurement: response times, in seconds, and accuracy.
 
     Attributes:
         mean_s: Their mean.
         p50_s: Their median.
         p95_s: Their 95th percentile.
+        accuracy: Share of correct answers.
     """
 
     mean_s: float
     p50_s: float
     p95_s: float
+    accuracy: float
 
 
 def system_here(file: TiersFile, folder: Path, rate_per_s: float) -> System:
@@ -62,7 +64,8 @@ def expected_of(system: System, hop_s: float) -> dict[str, Expected]:
     further = replace(system, send_s=system.send_s + steps_s, send_raw_s=system.send_raw_s + steps_s)
     return {
         plan.scheduler: Expected(
-            float(plan.outcome.response_s.mean()) + hop_s, plan.p50_s + hop_s, plan.p95_s + hop_s
+            float(plan.outcome.response_s.mean()) + hop_s, plan.p50_s + hop_s, plan.p95_s + hop_s,
+            plan.outcome.accuracy,
         )
         for plan in expected_plans(further, 0.0)
     }  # fmt: skip

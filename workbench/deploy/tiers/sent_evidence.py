@@ -1,0 +1,80 @@
+"""How well the exits answer what was sent: validation samples pass through frames before the next stage.
+
+A tier that quantises what it sends, or adds noise, changes later answers. What it sends is left to
+`features`, what schedulers make of the answers to `workbench.deploy.placement`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from workbench.deploy.placement.stages import Evidence, read_stages
+from workbench.deploy.placement.system import System
+from workbench.deploy.placement.tiers_file import Privacy
+from workbench.deploy.tiers.features import Outgoing, received
+from workbench.deploy.tiers.settings import StageSettings
+from workbench.deploy.tiers.stage_model import StageModel
+
+_BATCH = 256
+
+
+def changes_answers(privacy: Privacy) -> bool:
+    """Return whether what a tier sends differs from what it has computed."""
+    return privacy.features != "float32" or privacy.noise > 0
+
+
+def with_sent_evidence(
+    system: System, privacy: Privacy, bundle: Path, inputs: np.ndarray, targets: np.ndarray, *, seed: int = 0
+) -> System:
+    """Return a system that knows how its exits do on what is sent.
+
+    Args:
+        system: The system.
+        privacy: How values are sent.
+        bundle: The bundle with the stages.
+        inputs: (samples, ...) of the validation split, as the first stage takes them.
+        targets: (samples,): the right classes.
+        seed: Seed of the noise.
+
+    Returns:
+        The same system if nothing that is sent is changed.
+
+    Raises:
+        ValueError: If a graph is not a stage.
+    """
+    if not changes_answers(privacy):
+        return system
+    models = [
+        StageModel(StageSettings(number, str(bundle / stage.file)), threads=1)
+        for number, stage in enumerate(read_stages(bundle).stages)
+    ]
+
+    def seen(sent_before: int | None) -> Evidence:
+        outgoing = Outgoing(privacy.features, privacy.noise, np.random.default_rng(seed))
+        return _evidence(models, inputs, targets, outgoing, sent_before)
+
+    return replace(system, evidence=seen(None), sent_evidence=seen(1), raw_evidence=seen(0))
+
+
+def _evidence(
+    models: Sequence[StageModel], inputs: np.ndarray, targets: np.ndarray, outgoing: Outgoing,
+    sent_before: int | None,
+) -> Evidence:  # fmt: skip
+    """Return how each exit does where the values are sent before a stage, if any."""
+    confidence = np.empty((len(inputs), len(models)))
+    is_correct = np.empty(confidence.shape, dtype=bool)
+    for first in range(0, len(inputs), _BATCH):
+        rows = slice(first, first + _BATCH)
+        values = inputs[rows]
+        for number, model in enumerate(models):
+            if number == sent_before:
+                values = received(values, outgoing, stage=number)
+            answers, values = model.run(values.astype(model.dtype, copy=False))
+            assert answers is not None  # each stage of a bundle has an exit
+            confidence[rows, number] = answers.max(axis=1)
+            is_correct[rows, number] = answers.argmax(axis=1) == targets[rows]
+    return Evidence(confidence, is_correct)
