@@ -12,7 +12,7 @@ from unittest.mock import create_autospec
 import click
 import pytest
 
-from workbench.actions import ACTIONS, action_of, command_words, snippet_of
+from workbench.actions import ACTIONS, action_of, command_words, snippet_of, suggest
 from workbench.cli.entry import group
 from workbench.cli.options import read_settings
 from workbench.experiment import Experiment
@@ -89,3 +89,13 @@ def test_the_python_of_a_start_sweeps_what_the_command_would(
     by_command = written | ({"name": arguments["name"]} if "name" in arguments else {})
     assert experiment == read_experiment("small.yaml", by_command)
     assert experiment.name == arguments.get("name", "small")
+
+
+def test_a_sweep_without_a_file_repeats_the_run_that_it_learns_from() -> None:
+    suggestion = suggest("sweep", warm_start=["r-1"], settings={"training.epochs": 2})
+    assert suggestion.words == ("sweep", "--set", "training.epochs=2", "--warm-start", "r-1")
+    assert suggestion.python is not None
+    first, second = suggestion.python.splitlines()
+    assert first == "from workbench.runs import change_experiment"
+    changed = "change_experiment(wb.attach('r-1').experiment, {'training.epochs': 2})".replace("'", '"')
+    assert second == f'wb.sweep({changed}, warm_start=["r-1"])'

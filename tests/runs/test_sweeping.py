@@ -236,6 +236,22 @@ def test_a_sweep_from_python_returns_at_once_and_learns_from_earlier_ones(folder
 
 
 @pytest.mark.slow
+def test_an_earlier_run_is_repeated_and_learned_from_by_one_command_in_any_folder(folder: Path) -> None:
+    first = wb.sweep(wb.Experiment.from_file("small.yaml"), wait=True)
+    (folder / "elsewhere").mkdir()
+    words = ("sweep", "--warm-start", first.run_id, "--set", "train.limit=3", "--trials", "1")
+    process = _workbench(*words, cwd=folder / "elsewhere")
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    again = wb.attach()
+    assert again.experiment == first.experiment.replace(train={"limit": 3}, budget={"trials": 1})
+    learned = [command.arguments for command in again.store.commands(again.run_id)]
+    assert {"run_id": first.run_id} in learned
+    code, _, err = _finish("sweep", "--warm-start", "auto")
+    assert code == 2
+    assert "FILE: no experiment is given" in err
+
+
 def test_a_function_of_this_process_can_be_swept(folder: Path) -> None:
     def train(config: dict[str, Any], report: Any) -> float:
         return (config["x"] - 0.3) ** 2

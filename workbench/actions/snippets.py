@@ -41,8 +41,8 @@ def snippet_of(kind: str, run_id: str, arguments: Mapping[str, Any]) -> Snippet:
 def command_words(action: Action, run_id: str, arguments: Mapping[str, Any]) -> list[str]:
     """Return the words of the command after the program's name; arguments as in `snippet_of`."""
     given = _given(action, arguments)
-    subject = given.pop("path") if action.subject == "file" else run_id
-    words = [action.command_name, subject]
+    subject = given.pop("path", None) if action.subject == "file" else run_id
+    words = [action.command_name, *([] if subject is None else [subject])]
     for argument in action.arguments:
         if argument.name in given:
             words += _option(argument, given[argument.name])
@@ -54,7 +54,7 @@ def suggest(verb: str, subject: str | None = None, *, lead: str = "", **argument
 
     Args:
         verb: The kind of an action, or another command of the command line.
-        subject: The run, or the file.
+        subject: The run, or the file; of `sweep`, None for the experiment of the run in `warm_start`.
         lead: What the step does, as the beginning of a sentence.
         **arguments: The arguments of the action; of another command, its options.
     """
@@ -122,11 +122,14 @@ def _python_of_file(action: Action, given: Mapping[str, Any]) -> str:
         f", {one.name}={_in_python(given[one.name])}" for one in action.arguments
         if one.name in given and one.setting is None and one.name not in ("path", "settings")
     ]  # fmt: skip
-    path = _in_python(given["path"])
+    if "path" in given:
+        function, source = "read_experiment", _in_python(given["path"])
+    else:
+        function, source = "change_experiment", f"wb.attach({_in_python(given['warm_start'][0])}).experiment"
     if not settings:
-        return f"wb.{action.kind}({path}{''.join(rest)})"
-    read = f"read_experiment({path}, {_in_python(settings)})"
-    return f"from workbench.runs import read_experiment\nwb.{action.kind}({read}{''.join(rest)})"
+        return f"wb.{action.kind}({source}{''.join(rest)})"
+    changed = f"{function}({source}, {_in_python(settings)})"
+    return f"from workbench.runs import {function}\nwb.{action.kind}({changed}{''.join(rest)})"
 
 
 def _assigned(value: Any) -> str:

@@ -36,6 +36,7 @@ from workbench.cli.remote import remote_capable
 
 if TYPE_CHECKING:
     from workbench.runs import Run
+    from workbench.store import Store
 
 
 def _launches(command: Callable[..., int]) -> Callable[..., int]:
@@ -48,23 +49,32 @@ def _launches(command: Callable[..., int]) -> Callable[..., int]:
 
 
 @click.command()
-@click.argument("file")
+@click.argument("file", required=False)
 @action_options("sweep")
 @detach_option
 @launcher_option
 @address_option
 @store_option
 @json_option
-@described(ACTIONS["sweep"])
+@described(
+    ACTIONS["sweep"],
+    """Without FILE the run has the experiment of the first run that --warm-start names, and reads its data
+    again.""",
+)
 def sweep(
-    file: str, run_id: str | None, warm_start: tuple[str, ...], detach: bool, launcher: str,
+    file: str | None, run_id: str | None, warm_start: tuple[str, ...], detach: bool, launcher: str,
     address: str | None, as_json: bool, **given: Any,
 ) -> int:  # fmt: skip
     """Start a run of an experiment file; the help is that of the action."""
     from workbench import runs
 
-    experiment = runs.read_experiment(file, experiment_settings(ACTIONS["sweep"].arguments, given))
+    settings, like = experiment_settings(ACTIONS["sweep"].arguments, given), None
     store = open_store()
+    if file is None:
+        experiment, like = runs.find_experiment(warm_start, settings, store=store)
+        _enter(store, like)
+    else:
+        experiment = runs.read_experiment(file, settings)
     if run_id is not None and (found := runs.find_same_run(experiment, run_id, store=store)) is not None:
         return _continue_same(
             found, warm_start, detach=detach, launcher=launcher, address=address, as_json=as_json
@@ -73,8 +83,9 @@ def sweep(
     if runs.SIMILAR_RUNS in warm_start:
         print_note(f"learning from {', '.join(earlier)}" if earlier else "no similar run to learn from")
     run = runs.create(
-        experiment, store=store, run_id=run_id, launcher=launcher, address=address, warm_start=earlier
-    )
+        experiment, store=store, run_id=run_id, launcher=launcher, address=address, warm_start=earlier,
+        like=like,
+    )  # fmt: skip
     try:
         with waiting_for_the_driver(run):
             runs.start(run, launcher=launcher, address=address, warm_start=earlier)
@@ -83,6 +94,14 @@ def sweep(
     if detach:
         return detached(run, as_json=as_json)
     return follow_run(run, as_json=as_json, with_report=True)
+
+
+def _enter(store: Store, run_id: str) -> None:
+    """Let this process find files and modules as the one that started a run did."""
+    from workbench.remote.code_origin import UserCode
+    from workbench.sweeps.origin_file import read_origin
+
+    UserCode().enter(read_origin(store.artifacts_of(run_id)), run_id)
 
 
 def _continue_same(run: Run, warm_start: tuple[str, ...], **options: Any) -> int:

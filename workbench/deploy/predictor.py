@@ -104,7 +104,7 @@ class Predictor:
 
     def compute(self, feeds: Mapping[str, np.ndarray]) -> Answers:
         """Return the answers for values that were checked and converted to what the graph takes."""
-        return self.answers_of(self._session.run(None, feeds)[0], feeds=feeds)
+        return self.answers_of(self.run(feeds), feeds=feeds)
 
     def answers_of(
         self, found: np.ndarray, notes: list[str] | None = None, feeds: Mapping[str, np.ndarray] | None = None

@@ -10,12 +10,13 @@ from __future__ import annotations
 from workbench.runs.advising import advise
 from workbench.runs.bundle_loading import Bundle, load_bundle
 from workbench.runs.comparison import compare
-from workbench.runs.experiment_file import read_experiment
+from workbench.runs.experiment_file import change_experiment, read_experiment
 from workbench.runs.handle import Run, attach
 from workbench.runs.launch import (
     SIMILAR_RUNS,
     create,
     find_earlier_runs,
+    find_experiment,
     find_same_run,
     missing_warm_starts,
     start,
@@ -30,9 +31,11 @@ __all__ = [
     "SubmittedRun",
     "advise",
     "attach",
+    "change_experiment",
     "compare",
     "create",
     "find_earlier_runs",
+    "find_experiment",
     "find_same_run",
     "load_bundle",
     "missing_warm_starts",

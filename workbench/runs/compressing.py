@@ -28,7 +28,7 @@ def create_compression(
     from workbench.deploy.compression.search import experiment_for
     from workbench.deploy.compression.trained_base import make_base
     from workbench.runs.launch import create
-    from workbench.sweeps.origin_file import read_origin, write_origin
+    from workbench.sweeps.origin_file import read_origin
     from workbench.training.export import write_weights
 
     chosen = choose_trial(run, run.history, trial)
@@ -57,9 +57,8 @@ def create_compression(
         base, name=f"{run.name[:_NAME_LENGTH]}-compressed", limits=limits, trials=trials, threads=threads,
         time_s=None if time is None else duration_argument_s(time, field="time"), seed=experiment.seed,
     )  # fmt: skip
-    created = create(searched, store=run.store, launcher=launcher, address=address)
     # Its workers need the code of the run that trained the model, wherever this process was started.
-    write_origin(run.store.artifacts_of(created.run_id), origin)
+    created = create(searched, store=run.store, launcher=launcher, address=address, like=run.run_id)
     for params in first:
         run.store.command(created.run_id, "enqueue", {"params": params})
     return created

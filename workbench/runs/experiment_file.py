@@ -31,9 +31,17 @@ def read_experiment(path: str | Path, settings: Mapping[str, Any] | None = None)
     path = Path(path)
     document = read_yaml_file(path)
     document.setdefault("name", path.stem)
-    for dotted, value in (settings or {}).items():
-        set_at(document, dotted, value)
-    return Experiment(**document).with_payloads(_read_objects(path.parent / OBJECTS_FOLDER))
+    return _changed(document, settings).with_payloads(_read_objects(path.parent / OBJECTS_FOLDER))
+
+
+def change_experiment(experiment: Experiment, settings: Mapping[str, Any]) -> Experiment:
+    """Return an experiment with settings changed by dotted path; errors as of `read_experiment`.
+
+    Args:
+        experiment: The experiment.
+        settings: As in `read_experiment`.
+    """
+    return _changed(experiment.model_dump(mode="json"), settings).with_payloads(experiment.payloads())
 
 
 def write_experiment(experiment: Experiment, path: str | Path) -> None:
@@ -55,6 +63,12 @@ def write_experiment(experiment: Experiment, path: str | Path) -> None:
     new = path.with_name(f".{path.name}.new")
     new.write_text(experiment.to_yaml(), encoding="utf-8")
     new.replace(path)
+
+
+def _changed(document: dict[str, Any], settings: Mapping[str, Any] | None) -> Experiment:
+    for dotted, value in (settings or {}).items():
+        set_at(document, dotted, value)
+    return Experiment(**document)
 
 
 def _read_objects(folder: Path) -> dict[str, bytes]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from workbench.errors import ArgumentError, RunNotFoundError
 from workbench.experiment import Experiment
-from workbench.runs.experiment_file import read_experiment
+from workbench.runs.experiment_file import change_experiment, read_experiment
 from workbench.runs.handle import Run, open_store
 from workbench.runs.waiting_view import waiting_for
 from workbench.store import Store
@@ -73,6 +73,7 @@ def create(
     launcher: str = "ray",
     address: str | None = None,
     warm_start: Iterable[str] = (),
+    like: str | None = None,
 ) -> Run:
     """Check an experiment and store a run of it, without starting its driver.
 
@@ -84,6 +85,7 @@ def create(
         address: The Ray cluster; for the local one, the experiment is checked against this machine's
             hardware.
         warm_start: Earlier runs from which the sampler will learn.
+        like: The run whose code and working folder it uses; None for those of this process.
 
     Returns:
         The run.
@@ -99,6 +101,7 @@ def create(
     from workbench.head.ray_environment import cluster_address
     from workbench.study import check as check_sampler
     from workbench.sweeps.launchers import LAUNCHERS
+    from workbench.sweeps.origin_file import read_origin, write_origin
     from workbench.sweeps.preflight import check
     from workbench.sweeps.warm_start import prior_trials
 
@@ -107,7 +110,34 @@ def create(
     check_sampler(experiment)
     for earlier in warm_start:
         prior_trials(store, store.run(earlier).run_id, experiment)
-    return Run(store, store.create_run(experiment, run_id=run_id))
+    created = Run(store, store.create_run(experiment, run_id=run_id))
+    if like is not None:
+        write_origin(store.artifacts_of(created.run_id), read_origin(store.artifacts_of(like)))
+    return created
+
+
+def find_experiment(
+    warm_start: Iterable[str], settings: Mapping[str, Any], *, store: Store
+) -> tuple[Experiment, str]:  # fmt: skip
+    """Return the experiment of the first of the earlier runs to learn from, and the id of that run.
+
+    Args:
+        warm_start: As in `find_earlier_runs`.
+        settings: Values by dotted path that replace those of the experiment.
+        store: The store that holds the runs.
+
+    Raises:
+        ArgumentError: If no run is named.
+        RunNotFoundError: If it is not in the store.
+    """
+    for item in warm_start:
+        if item != SIMILAR_RUNS:
+            run = Run(store, store.run(item).run_id)
+            return change_experiment(run.experiment, settings), run.run_id
+    raise ArgumentError(
+        "no experiment is given", field="FILE",
+        next_step="Name a file, or with --warm-start a run whose experiment is repeated.",
+    )  # fmt: skip
 
 
 def find_same_run(experiment: Experiment, run_id: str, *, store: Store) -> Run | None:

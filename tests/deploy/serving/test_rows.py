@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
+from tests.deploy.trained import exported, write_table
 from tests.services.served import write_table_bundle
 from workbench.deploy.card import Card, Input, Output, read_card
 from workbench.deploy.predictor import Answers, Predictor
@@ -35,6 +36,20 @@ PIXELS = Card(
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_table_bundle(tmp_path_factory.mktemp("bundles") / "animals")
+
+
+def test_rows_of_a_trained_table_are_answered_as_offline(tmp_path: Path) -> None:
+    frame = write_table(tmp_path / "houses.csv", 60)
+    table = {"name": "table", "path": str(tmp_path / "houses.csv"), "target": "price"}
+    exported(tmp_path / "bundle", "mlp", table)
+    predictor = Predictor.open(tmp_path / "bundle")
+    columns = [one.name for one in predictor.card.inputs]
+    rows = json.loads(frame[columns].to_json(orient="records"))
+    read = RowReader(predictor.card).read(rows)
+    online = predictor.compute(feeds_of_rows(predictor.card, read))
+    offline = predictor.predict({name: [row[name] for row in rows] for name in columns})
+    assert online.values is not None
+    assert online.values == pytest.approx(offline.values)
 
 
 def test_rows_are_answered_as_offline(folder: Path) -> None:

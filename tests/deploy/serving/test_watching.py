@@ -96,7 +96,7 @@ def test_the_command_shows_drift_and_the_next_step(bundle: Path, capsys: pytest.
     assert run_command(["drift", str(bundle)]) == 1
     shown = capsys.readouterr().out
     assert "workbench extend 20261123-digits --trials 10" in shown
-    assert "--warm-start 20261123-digits" in shown
+    assert "workbench sweep --warm-start 20261123-digits" in shown
     assert run_command(["drift", str(bundle), "--json"]) == 1
     found = json.loads(capsys.readouterr().out)
     assert found["models"]["animals"]["rows"] == 100

@@ -104,8 +104,8 @@ def next_steps(card: Card) -> Iterator[str]:
     """Yield commands for when the data of a model has changed."""
     lead = "To search further, if its data was brought up to date"
     yield _for_shell(suggest("extend", card.run_id, trials=10, lead=lead))
-    lead = "To train on newer data in a new run that learns from it"
-    yield _for_shell(suggest("sweep", "EXPERIMENT.yaml", warm_start=[card.run_id], lead=lead))
+    lead = "To train on its data as it is now in a new run that learns from it"
+    yield _for_shell(suggest("sweep", warm_start=[card.run_id], lead=lead))
 
 
 def _for_shell(suggestion: Suggestion) -> str:
