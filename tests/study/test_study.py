@@ -236,6 +236,21 @@ def test_importance_names_what_mattered() -> None:
     assert drive.study.importance(range(5)) == {}
 
 
+@pytest.mark.parametrize("sampler", ["random", "tpe", "auto"])
+def test_importance_does_not_depend_on_where_a_sampler_tries(sampler: str) -> None:
+    search = {
+        "lr": {"low": 1e-4, "high": 1.0, "log": True}, "dropout": {"low": 0.0, "high": 0.5},
+        "width": {"low": 8, "high": 256, "log": True}, "optimizer": {"choices": ["sgd", "adam"]},
+    }  # fmt: skip
+    drive, rng = Drive(make_experiment(search=search, sampler=sampler)), random.Random(0)
+    for _ in range(40):
+        drive.train(lambda params, _: (math.log10(params["lr"]) + 2) ** 2 + rng.gauss(0, 0.05))
+    found = drive.study.importance()
+    assert next(iter(found)) == "lr"
+    assert found["lr"][0] > 0.9
+    assert all(share < 0.05 for name, (share, _, _) in found.items() if name != "lr")
+
+
 def test_no_parameter_is_important_where_chance_explains_all() -> None:
     search = {name: {"low": 0.0, "high": 1.0} for name in "abc"}
     drive, rng = Drive(make_experiment(search=search, sampler="random")), random.Random(0)

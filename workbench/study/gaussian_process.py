@@ -122,6 +122,11 @@ class GaussianProcess:
         variance = 1.0 - np.einsum("ij,ij->j", projected, projected)
         return mean, self.scale * np.sqrt(np.maximum(variance, 1e-10))
 
+    @property
+    def log_evidence(self) -> float:
+        """The logarithm of the density of the values, for their likeliest variance and up to a constant."""
+        return -len(self._whitened) * math.log(self.scale) - float(np.log(np.diag(self._factor)).sum())
+
     def left_out_errors(self) -> np.ndarray:
         """Return by how much each observation differs from what the others predict, shape [n].
 

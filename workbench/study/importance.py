@@ -1,39 +1,44 @@
 """How much each searched parameter decides, and what of that chance alone could do.
 
-PED-ANOVA compares the best of the trials with all of them. With few trials some parameter always looks
-decisive, so its results are kept only where they exceed what shuffled results give. Optuna's implementation
-is imported when there are enough trials: it imports scikit-learn, which takes seconds.
+A Gaussian process is fitted to the trials, wherever a sampler has placed them, and says how values vary over
+the whole space. With few trials some parameter always looks decisive, so a parameter counts only if leaving
+it out makes the values less probable than it makes shuffled ones.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterable, Sequence
-from typing import Literal
+from dataclasses import dataclass
 
 import numpy as np
-import optuna
-from optuna.trial import FrozenTrial, create_trial
 
 from workbench.experiment import Experiment
-from workbench.study.optuna_logging import quiet
+from workbench.study.design import spread_points
+from workbench.study.encoding import Encoding
 from workbench.study.parameters import Parameters
+from workbench.study.partial_results import without_outliers
 from workbench.study.records import ConfigurationRecord, Outcome
 
 MIN_TRIALS = 10
 MAX_NEGLIGIBLE = 0.1
 """Up to this share of what decides, a parameter is better frozen than searched."""
-_NUM_SHUFFLES = 60
-_NUM_RESAMPLES = 30
+_NUM_SHUFFLES = 40
+_NUM_HALVES = 30
 _INTERVAL = (0.05, 0.95)
 _CHANCE = 0.98
-_NUM_GOOD = 8
-_MIN_GOOD, _MAX_GOOD = 0.1, 0.5
-_MAX_TRIALS = 400
+_MIN_SHARE = 0.01
+_NUM_POINTS = 256
+_MAX_TRIALS = 120
+# The logarithm of a length scale beyond which a parameter has no influence, and the logarithms of the noise
+# that what it explained may become.
+_WITHOUT = math.log(1e4)
+_NOISES = (-3.0, -1.0, 0.0)
 
 Importance = dict[str, tuple[float, float, float]]
 """Per parameter its share, and the ends of the 90 % interval; share and lower end are 0 for a parameter that
-chance could explain, and its upper end is the share that chance reaches."""
+chance could explain, or that decides less than a hundredth."""
 
 
 def importance(
@@ -41,7 +46,7 @@ def importance(
     parameters: Parameters,
     finished: Iterable[tuple[ConfigurationRecord, Outcome]],
 ) -> Importance:
-    """Return the share of each searched parameter in what made trials good, with its uncertainty.
+    """Return the share of each searched parameter in what makes values differ, with its uncertainty.
 
     Args:
         experiment: The experiment.
@@ -49,39 +54,40 @@ def importance(
         finished: Finished configurations with their outcomes.
 
     Returns:
-        Shares of the whole, the largest first; those that chance could explain count as 0. Empty where
-        there are fewer than MIN_TRIALS complete trials, several objectives, or no parameter with two
-        values.
+        Total effects as shares of their sum, the largest first; those that chance could explain, and those
+        below a hundredth, count as 0. Empty where there are fewer than MIN_TRIALS complete trials, several
+        objectives, no parameter with two values, or values that are all alike.
 
     Source:
-        Watanabe et al., PED-ANOVA, IJCAI 2023.
+        Total effects: Jansen, Analysis of variance designs for model output, Computer Physics Communications
+        117, 1999. Intervals by halves: Politis, Romano and Wolf, Subsampling, 1999.
     """
-    metrics = [objective.metric for objective in experiment.objectives]
+    objective = experiment.objectives[0]
     complete = [(record, outcome) for record, outcome in finished if outcome.state == "complete"]
-    if len(metrics) > 1 or len(complete) < MIN_TRIALS:
+    if len(experiment.objectives) > 1 or len(complete) < MIN_TRIALS:
         return {}
-    complete = complete[-_MAX_TRIALS:]
-    values = np.array([outcome.values[metrics[0]] for _, outcome in complete])
-    trials = [
-        create_trial(
-            params=parameters.to_optuna(record.params),
-            distributions=parameters.distributions(record.params),
-            value=float(value),
-        )
-        for (record, _), value in zip(complete, values, strict=True)
-    ]
-    goal = experiment.objectives[0].goal
-    rng = np.random.default_rng(0)
-    with quiet():
-        seen = _decisive(goal, trials)
-        shuffled = [
-            _decisive(goal, _with_values(trials, rng.permutation(values))) for _ in range(_NUM_SHUFFLES)
-        ]
-        resampled = [
-            _decisive(goal, [trials[index] for index in rng.integers(len(trials), size=len(trials))])
-            for _ in range(_NUM_RESAMPLES)
-        ]
-    return _compared_with_chance(seen, shuffled, resampled)
+    # Early trials cover the space, and late ones the best part of it.
+    chosen = np.unique(np.linspace(0, len(complete) - 1, _MAX_TRIALS).round().astype(int))
+    sign = 1.0 if objective.goal == "maximize" else -1.0
+    values = without_outliers(
+        np.array([sign * outcome.values[objective.metric] for _, outcome in complete])[chosen]
+    )
+    encoding = Encoding(parameters)
+    if not encoding.distributions or np.ptp(values) == 0:
+        return {}
+    located = [encoding.locate(parameters.to_optuna(complete[index][0].params)) for index in chosen]
+    points, exists = map(np.array, zip(*located, strict=True))
+    features = encoding.features(points, exists)
+
+    from workbench.study.proposals import ON_ONE_THREAD  # light installations lack SciPy
+
+    rng, judge = np.random.default_rng(0), _Judge.of(encoding)
+    with ON_ONE_THREAD():
+        seen, effects = judge.evidence(features, values), judge.effects(features, values)
+        by_chance = [judge.evidence(features, rng.permutation(values)).max() for _ in range(_NUM_SHUFFLES)]
+        halves = [rng.permutation(len(values))[: (len(values) + 1) // 2] for _ in range(_NUM_HALVES)]
+        of_halves = [judge.effects(features[half], values[half]) for half in halves]
+    return _shares([*encoding.distributions], seen > np.quantile(by_chance, _CHANCE), effects, of_halves)
 
 
 def negligible(found: Importance) -> list[str]:
@@ -95,48 +101,77 @@ def negligible(found: Importance) -> list[str]:
     return [name for name, (share, _, high) in found.items() if share == 0 and high <= MAX_NEGLIGIBLE]
 
 
-def _decisive(goal: Literal["minimize", "maximize"], trials: Sequence[FrozenTrial]) -> dict[str, float]:
-    """Return PED-ANOVA's divergence of each parameter that all trials have and that varies."""
-    from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
+@dataclass(frozen=True)
+class _Judge:
+    """Judges parameters by processes that are fitted to values.
 
-    study = optuna.create_study(direction=goal)
-    study.add_trials(trials)
-    evaluator = PedAnovaImportanceEvaluator(target_quantile=_share_of_good(len(trials)))
-    found = get_param_importances(study, evaluator=evaluator, normalize=False)
-    return {name: value for name, value in found.items() if math.isfinite(value)}
+    Attributes:
+        groups: Parameter of each feature, shape [features].
+        first: Features of points that cover the space, shape [points, features].
+        moved: For each parameter, features of the same points with other values of it.
+    """
+
+    groups: np.ndarray
+    first: np.ndarray
+    moved: Sequence[np.ndarray]
+
+    @classmethod
+    def of(cls, encoding: Encoding) -> _Judge:
+        """Place the points."""
+        num_columns = len(encoding.distributions)
+        points = spread_points(_NUM_POINTS, 2 * num_columns)
+        first, others = points[:, :num_columns], points[:, num_columns:]
+        moved: list[np.ndarray] = []
+        for column in range(num_columns):
+            point = first.copy()
+            point[:, column] = others[:, column]
+            moved.append(encoding.features(*encoding.snap(point)))
+        return cls(encoding.groups, encoding.features(*encoding.snap(first)), moved)
+
+    def effects(self, features: np.ndarray, values: np.ndarray) -> np.ndarray:
+        """Return the part of the variance over the space in which each parameter has a share."""
+        from workbench.study.gaussian_process import GaussianProcess, fit
+
+        if np.ptp(values) == 0:
+            return np.zeros(len(self.moved))
+        standard = (values - values.mean()) / values.std()
+        process = GaussianProcess(fit(features, self.groups, standard), self.groups, features, standard)
+        expected = process.predict(self.first)[0]
+        return np.array([((expected - process.predict(one)[0]) ** 2).mean() / 2 for one in self.moved])
+
+    def evidence(self, features: np.ndarray, values: np.ndarray) -> np.ndarray:
+        """Return by how much the logarithm of the probability of values falls without each parameter."""
+        from workbench.study.gaussian_process import GaussianProcess, fit
+
+        standard = (values - values.mean()) / values.std()
+        kernel = fit(features, self.groups, standard)
+        whole = GaussianProcess(kernel, self.groups, features, standard).log_evidence
+        lost: list[float] = []
+        for column in range(len(self.moved)):
+            lengths = kernel.log_lengths.copy()
+            lengths[column] = _WITHOUT
+            without = (
+                dataclasses.replace(kernel, log_lengths=lengths, log_noise=noise)
+                for noise in (kernel.log_noise, *_NOISES)
+            )
+            processes = (GaussianProcess(one, self.groups, features, standard) for one in without)
+            lost.append(whole - max(process.log_evidence for process in processes))
+        return np.array(lost)
 
 
-def _share_of_good(num_trials: int) -> float:
-    """Return which share of the trials counts as good: a tenth, or more where that would be a handful."""
-    return min(_MAX_GOOD, max(_MIN_GOOD, _NUM_GOOD / num_trials))
-
-
-def _with_values(trials: Sequence[FrozenTrial], values: Sequence[float] | np.ndarray) -> list[FrozenTrial]:
-    return [
-        create_trial(params=trial.params, distributions=trial.distributions, value=float(value))
-        for trial, value in zip(trials, values, strict=True)
-    ]
-
-
-def _compared_with_chance(
-    seen: dict[str, float], shuffled: Sequence[dict[str, float]], resampled: Sequence[dict[str, float]]
+def _shares(
+    names: Sequence[str], is_kept: np.ndarray, effects: np.ndarray, of_halves: Sequence[np.ndarray]
 ) -> Importance:
-    """Keep what is above chance; the largest of all parameters counts, as one of many is large by chance."""
-    by_chance = {name: np.array([one.get(name, 0.0) for one in shuffled]) for name in seen}
-    scale = {name: (column.mean(), column.std() or 1.0) for name, column in by_chance.items()}
-    largest = np.max(
-        [(column - scale[name][0]) / scale[name][1] for name, column in by_chance.items()], axis=0
-    )
-    limit = float(np.quantile(largest, _CHANCE)) if seen else 0.0
-    levels = {name: mean + limit * spread for name, (mean, spread) in scale.items()}
-    whole = sum(seen.values())
-    kept = [name for name, value in seen.items() if value > levels[name]]
+    """Return the share of each parameter with its interval; 0 for what chance explains."""
+    whole = float(effects.sum())
+    known = [half / total for half in of_halves if (total := half.sum()) > 0]
+    if not known or whole <= 0:
+        return dict.fromkeys(names, (0.0, 0.0, 1.0))
+    lows, highs = np.quantile(known, _INTERVAL, axis=0)
+    is_kept = is_kept & (effects > _MIN_SHARE * whole)
     found: Importance = {}
-    for name in sorted(kept, key=lambda name: -seen[name]):
-        shares = [one.get(name, 0.0) / total for one in resampled if (total := sum(one.values())) > 0]
-        low, high = (float(edge) for edge in np.quantile(shares, _INTERVAL))
-        share = seen[name] / whole
-        found[name] = (share, min(low, share), max(high, share))
-    for name in sorted(seen.keys() - set(kept)):
-        found[name] = (0.0, 0.0, min(1.0, float(levels[name]) / whole) if whole > 0 else 1.0)
+    for index in sorted(range(len(names)), key=lambda index: (not is_kept[index], -effects[index])):
+        share = float(effects[index]) / whole
+        low, high = min(float(lows[index]), share), max(float(highs[index]), share)
+        found[names[index]] = (share, low, high) if is_kept[index] else (0.0, 0.0, high)
     return found
