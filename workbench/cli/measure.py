@@ -14,7 +14,8 @@ from workbench.formatting import format_bytes
 @click.command()
 @click.argument("bundle", type=click.Path(path_type=Path))
 @click.option("--device", metavar="DEVICE", multiple=True, default=("here",), show_default=True,
-              help="Measure here or on ssh://[USER@]HOST[:PORT]; repeat the option for several.")  # fmt: skip
+              help="Measure here, on ssh://[USER@]HOST[:PORT], or on the machine of a tier, such as "
+              "tiers.yaml:end; repeat the option for several.")  # fmt: skip
 @click.option("--threads", type=Count(min=1), default=1, show_default=True,
               help="Compute each call with this many threads.")  # fmt: skip
 @click.option("--batch", type=Count(min=1), default=1, show_default=True,
@@ -22,7 +23,8 @@ from workbench.formatting import format_bytes
 @click.option("--python", metavar="PROGRAM", default="python3", show_default=True,
               help="Use this Python of the other machine; it needs numpy and onnxruntime.")  # fmt: skip
 @json_option
-@example("workbench measure best", "workbench measure best --device here --device ssh://pi@board.local")
+@example("workbench measure best", "workbench measure best --device here --device ssh://pi@board.local",
+         "workbench measure best --device tiers.yaml:end")  # fmt: skip
 def measure(
     bundle: Path, device: tuple[str, ...], threads: int, batch: int, python: str, as_json: bool
 ) -> None:  # fmt: skip
@@ -33,8 +35,9 @@ def measure(
     from workbench.cli.output import make_console, make_table
     from workbench.deploy import device as devices
     from workbench.deploy.card import read_card
+    from workbench.deploy.placement.tier_devices import find_device
 
-    for one in device:
+    for one in [find_device(each) for each in device]:
         devices.measure(bundle, one, threads=threads, batch=batch, python=python)
     timings = read_card(bundle).timings
     if as_json:

@@ -98,7 +98,8 @@ class Bundle:
         """Time the model on a device, and keep the result in the card.
 
         Args:
-            device: `here`, or ssh://[USER@]HOST[:PORT], where numpy and onnxruntime are installed.
+            device: `here`, ssh://[USER@]HOST[:PORT], where numpy and onnxruntime are installed, or FILE:TIER,
+                the machine of a tier.
             threads: Number of threads that compute a call.
             batch: Samples in a call.
 
@@ -112,8 +113,9 @@ class Bundle:
             True
         """
         from workbench.deploy.device import measure
+        from workbench.deploy.placement.tier_devices import find_device
 
-        return measure(self.folder, device, threads=threads, batch=batch)
+        return measure(self.folder, find_device(device), threads=threads, batch=batch)
 
     @property
     def card(self) -> Card:

@@ -49,12 +49,14 @@ class Profile(_Part):
 
     Attributes:
         machine: The machine, in words.
+        device: The device that was named, which tells how to reach it from here; None where that is not kept.
         runtime: What ran the stages, with its version.
         threads: Number of threads that computed.
         timings: One for each stage and batch.
     """
 
     machine: str
+    device: str | None = None
     runtime: str
     threads: int
     timings: tuple[StageTiming, ...]
@@ -102,7 +104,9 @@ def profile_stages(
             timings.append(StageTiming(file=stage.file, sha256=sha256_of(path), **found))
     place = "" if device == HERE else f" ({device})"
     machine = f"{found['host']}, {found['processor']}, {found['num_cores']} cores{place}"
-    return Profile(machine=machine, runtime=found["runtime"], threads=threads, timings=tuple(timings))
+    return Profile(
+        machine=machine, device=device, runtime=found["runtime"], threads=threads, timings=tuple(timings)
+    )
 
 
 def read_profile(path: Path, *, field: str) -> Profile:
