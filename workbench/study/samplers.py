@@ -170,7 +170,20 @@ class _KnowingTPE(_Knowing, TPESampler):
     pass
 
 
-class _KnowingGP(_Knowing, GPSampler):
+class _GP(GPSampler):
+    """Optuna's, on one thread: threads cost small matrices more than they save, and trials need the cores."""
+
+    def sample_relative(
+        self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        import torch  # noqa: F401  # its threads can be limited only once it is loaded
+        from threadpoolctl import threadpool_limits
+
+        with threadpool_limits(limits=1):
+            return super().sample_relative(study, trial, search_space)
+
+
+class _KnowingGP(_Knowing, _GP):
     pass
 
 
@@ -313,7 +326,7 @@ def make_tpe(options: dict[str, Any], request: SamplerRequest) -> BaseSampler:
 def make_gp(options: dict[str, Any], request: SamplerRequest) -> BaseSampler:
     """Make Optuna's Gaussian-process sampler."""
     options["warn_independent_sampling"] = False
-    return _known(GPSampler, _KnowingGP, request, request.searched, options)
+    return _known(_GP, _KnowingGP, request, request.searched, options)
 
 
 _MIN_SOURCE_TRIALS = 10
