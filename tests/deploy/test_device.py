@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
@@ -58,6 +59,13 @@ def test_a_model_is_timed_on_several_machines_and_the_card_keeps_each(bundle: Pa
 
     measure(bundle, threads=1)
     assert len(read_card(bundle).timings) == 2, "a machine that is measured again is replaced"
+
+
+def test_the_memory_of_a_model_contains_nothing_of_the_process_that_measures_it(bundle: Path) -> None:
+    held = np.ones(50_000_000)
+    found = measure(bundle, num_calls=1).memory_bytes
+    assert found is not None
+    assert 10_000_000 < found < held.nbytes
 
 
 def test_a_machine_that_cannot_be_used_is_refused_in_words(bundle: Path, board: SshServer) -> None:

@@ -52,7 +52,9 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
 
 @pytest.fixture(scope="module")
 def smaller(original: Run) -> Run:
-    return original.compress(trials=4, limits={"drop": "100%", "size": "1MB"}, launcher="inline").wait()
+    return original.compress(
+        trials=4, limits={"drop": "100%", "size": "1MB", "memory": "1GB"}, launcher="inline"
+    ).wait()
 
 
 def test_the_first_trials_are_no_compression_and_both_quantisers(smaller: Run) -> None:
@@ -64,7 +66,8 @@ def test_the_first_trials_are_no_compression_and_both_quantisers(smaller: Run) -
     assert trials[0].values["drop"] == 0
     assert trials[3].values["size_ratio"] < 0.7
     limits = {item.metric: item.at_most for item in smaller.experiment.constraints}
-    assert limits == {"latency_ratio_high": 0.97, "drop": 1.0, "size_bytes": 1e6}
+    assert limits == {"latency_ratio_high": 0.97, "drop": 1.0, "size_bytes": 1e6, "memory_bytes": 1e9}
+    assert all(1e7 < trial.values["memory_bytes"] < 1e9 for trial in smaller.history.trials.values())
 
 
 def test_the_verdict_is_stored_and_recommends_nothing_that_is_slower(smaller: Run) -> None:
@@ -126,7 +129,11 @@ def test_what_cannot_be_compressed_is_refused_before_a_run_is_stored(original: R
     number = len(original.store.runs())
     with pytest.raises(ArgumentError, match="val_speed"):
         create_compression(original, objective="val_speed")
-    for limits, words in (({"speed": 1}, "cannot be limited"), ({"drop": "much"}, "limits.drop")):
+    for limits, words in (
+        ({"speed": 1}, "cannot be limited"),
+        ({"drop": "much"}, "limits.drop"),
+        ({"memory": "-1MB"}, "limits.memory"),
+    ):
         with pytest.raises(ArgumentError, match=words):
             create_compression(original, limits=limits)
     with pytest.raises(RunError, match="no trial 7"):

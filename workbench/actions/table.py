@@ -228,8 +228,8 @@ _DECLARED = (
                      hint="empty: the best", minimum=0),
             Argument("objective", "text", "Preserve this metric; by default accuracy, if it is measured.",
                      metavar="METRIC", is_from_browser=False),
-            Argument("limits", "settings", "Allow at most this: drop=0.5%, latency=5ms or size=500KB; repeat "
-                     "the option for several.", option="--limit", is_from_browser=False),
+            Argument("limits", "settings", "Allow at most this: drop=0.5%, latency=5ms, size=500KB or "
+                     "memory=100MB; repeat the option for several.", option="--limit", is_from_browser=False),
             Argument("trials", "count", "Try at most this many compressions.", label="Trials",
                      hint="12 without a time limit"),
             Argument("time", "duration", "Run for at most this long, such as 10m.", label="Time",

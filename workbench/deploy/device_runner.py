@@ -44,7 +44,6 @@ def main(folder: str, threads: int, num_calls: int) -> None:
         times.append(time.perf_counter() - started)
     energy_j = used_energy(before, read_energy(_COUNTERS))
     p50, p95 = np.percentile(times, [50, 95])
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     measured = {
         "host": platform.node(),
         "processor": _processor(),
@@ -57,7 +56,7 @@ def main(folder: str, threads: int, num_calls: int) -> None:
         "p95_s": float(p95),
         "num_calls": len(times),
         "energy_j": None if energy_j is None else energy_j / len(times),
-        "memory_bytes": peak if sys.platform == "darwin" else peak * 1024,
+        "memory_bytes": read_peak_memory(),
     }
     print(json.dumps(measured))
 
@@ -82,6 +81,17 @@ def used_energy(before: dict[str, tuple[int, int]], after: dict[str, tuple[int, 
     if not before or before.keys() != after.keys():
         return None
     return sum((after[name][0] - before[name][0]) % (before[name][1] + 1) for name in before) / 1e6
+
+
+def read_peak_memory() -> int:
+    """Return the most memory that this process has held, in bytes."""
+    try:
+        with open("/proc/self/status", encoding="ascii") as file:
+            # What getrusage returns on Linux contains that of the process that started this one.
+            return next(int(line.split()[1]) * 1024 for line in file if line.startswith("VmHWM:"))
+    except OSError:
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return peak if sys.platform == "darwin" else peak * 1024
 
 
 def _processor() -> str:

@@ -139,6 +139,8 @@ def _broken(metric: str, value: float, at_most: float, values: Mapping[str, floa
             return f"{_loss(value)}, and {format_number(at_most * 100)} are allowed"
         case "size_bytes":
             return f"{format_bytes(value)}, and {format_bytes(at_most)} are allowed"
+        case "memory_bytes":
+            return f"{format_bytes(value)} of memory, and {format_bytes(at_most)} are allowed"
         case "latency_s":
             return f"{format_number(value * 1000)} ms a call, and {format_number(at_most * 1000)} are allowed"
         case _:

@@ -202,7 +202,8 @@ class Run(ControlledRun):
             objective: What to keep, such as val_loss; None for the accuracy where it is measured, else for
                 the first objective.
             limits: The most that is allowed: `drop` of the objective (0.5% by default), `latency` of a call
-                (such as 5ms), `size` of the file (such as 500KB).
+                (such as 5ms), `size` of the file (such as 500KB), `memory` of a process that runs the model
+                (such as 100MB).
             trials: Maximum number of compressions to try; 12 if there is no time limit either.
             time: Maximum time, in seconds or such as 10m.
             threads: Number of threads of each call that is timed.

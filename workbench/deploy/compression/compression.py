@@ -28,6 +28,7 @@ from workbench.deploy.compression.pruning import prune, scales_of
 from workbench.deploy.compression.quantisation_aware import rounding
 from workbench.deploy.compression.quantisers import quantise
 from workbench.deploy.compression.trained_base import Base, example_of, measure, quality_of
+from workbench.deploy.device import time_model
 from workbench.deploy.onnx_export import write_onnx
 from workbench.deploy.predictor import open_session
 from workbench.training.assembly import loss_of
@@ -58,12 +59,15 @@ class Compression:
         threads: Number of threads of each call that is timed.
         batch: Samples of each call that is timed.
         seed: Seed of the fine-tuning.
+        measures_memory: Whether the memory of a process that only runs the model is measured, which takes a
+            second.
     """
 
     base: Base
     threads: int = 1
     batch: int = 1
     seed: int = 0
+    measures_memory: bool = False
 
     def __call__(
         self, config: Mapping[str, Any], report: Callable[..., bool], folder: Path, seed: int
@@ -102,6 +106,10 @@ class Compression:
             "latency_s": compared.candidate_s, "base_latency_s": compared.base_s,
             "size_bytes": float(path.stat().st_size), "size_ratio": path.stat().st_size / len(base.onnx),
         }  # fmt: skip
+        if self.measures_memory:
+            feeds = {open_session(path).get_inputs()[0].name: self._inputs(datasets)}
+            alone = time_model(path, feeds, threads=self.threads, num_calls=1)
+            measured["memory_bytes"] = float(alone["memory_bytes"])
         self._keep(folder, config, measured, compared)
         return measured
 
@@ -157,11 +165,14 @@ class Compression:
 
     def _compare(self, path: Path, original: Path, datasets: Datasets) -> latency.Comparison:
         sessions = [open_session(each, threads=self.threads) for each in (path, original)]
-        inputs = example_of(datasets.validation, self.batch).numpy()
+        inputs = self._inputs(datasets)
         candidate, base = (
             latency.calls(session, {session.get_inputs()[0].name: inputs}) for session in sessions
         )
         return latency.compare(candidate, base)
+
+    def _inputs(self, datasets: Datasets) -> np.ndarray:
+        return example_of(datasets.validation, self.batch).numpy()
 
     def _keep(
         self, folder: Path, config: Mapping[str, Any], values: Mapping[str, float],

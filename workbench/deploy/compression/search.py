@@ -22,7 +22,7 @@ from workbench.formatting import parse_bytes, parse_duration_s
 from workbench.history.compression import BASE_METRIC, BASE_RUN, BASE_TRIAL, BASE_VALUE, NOT_SEARCHED
 
 DEFAULT_TRIALS = 12
-LIMITS = {"latency": "latency_s", "drop": "drop", "size": "size_bytes"}
+LIMITS = {"latency": "latency_s", "drop": "drop", "size": "size_bytes", "memory": "memory_bytes"}
 """What can be limited, and the metric that is."""
 DEFAULT_DROP = 0.005
 _FASTER = {"metric": "latency_ratio_high", "at_most": 0.97}  # two equal files may differ by the rest
@@ -46,8 +46,8 @@ def experiment_for(
     Args:
         base: The model.
         name: Name of the experiment.
-        limits: The most that is allowed of `latency` (such as 5ms), `drop` (such as 0.5%) and `size` (such as
-            500KB).
+        limits: The most that is allowed of `latency` (such as 5ms), `drop` (such as 0.5%), `size` (such as
+            500KB) and `memory` of a process that runs the model (such as 100MB).
         trials: Maximum number of compressions.
         time_s: Maximum time of the run in seconds.
         threads: Number of threads of each call that is timed.
@@ -97,7 +97,7 @@ def experiment_for(
     experiment = Experiment(
         name=name,
         train=embed(
-            Compression(base, threads, seed=seed),
+            Compression(base, threads, seed=seed, measures_memory="memory" in (limits or {})),
             {
                 BASE_RUN: base.run_id, BASE_TRIAL: base.trial, BASE_METRIC: base.metric,
                 BASE_VALUE: base.values[base.metric],
@@ -173,6 +173,7 @@ def _parse(name: str, given: Any) -> float:
     except (ValueError, ExperimentError):
         found = -1.0
     if not 0 <= found < float("inf") or (found == 0 and name != "drop"):
-        allowed = {"latency": "such as 5ms", "drop": "such as 0.5%", "size": "such as 500KB"}[name]
+        examples = {"latency": "5ms", "drop": "0.5%", "size": "500KB", "memory": "100MB"}
+        allowed = f"such as {examples[name]}"
         raise ArgumentError(f"{given!r} is not valid", field=f"limits.{name}", allowed=allowed)
     return found
