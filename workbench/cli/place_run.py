@@ -15,7 +15,8 @@ from workbench.formatting import format_bytes, format_duration, format_percent, 
 
 if TYPE_CHECKING:
     from workbench.deploy.placement.scheduler_plans import Plan
-    from workbench.deploy.tiers.measured_run import Measured
+    from workbench.deploy.placement.system import System
+    from workbench.deploy.tiers.measured_run import Measured, Probes
     from workbench.deploy.tiers.prediction import Expected
 
 
@@ -41,9 +42,10 @@ def run(
     from workbench.deploy.placement.assembly import bundle_of
     from workbench.deploy.placement.scheduler_plans import recommend
     from workbench.deploy.placement.schedulers import SCHEDULERS
+    from workbench.deploy.placement.stages import read_stages
     from workbench.deploy.placement.tiers_file import read_tiers
     from workbench.deploy.tiers.measured_run import measure_tiers, poisson_moments_s
-    from workbench.deploy.tiers.prediction import expected_of, system_here
+    from workbench.deploy.tiers.prediction import expected_of, framings_of, system_here
     from workbench.deploy.tiers.samples import bundle_samples
     from workbench.deploy.tiers.sent_evidence import with_sent_evidence
 
@@ -67,16 +69,27 @@ def run(
         measure_tiers(tiers, folder, bundle, samples, targets, scheduler=name, moments_s=moments_s)
         for name in schedulers or (tiers.place.scheduler,)
     ]
-    expected = [expected_of(system, one.hop_s)[one.scheduler] for one in found]
+    framings_s = framings_of(read_stages(bundle), tiers.privacy)
+    expected = [expected_of(system, one.probes, framings_s)[one.scheduler] for one in found]
     chosen = recommend([_plan_of(one) for one in found], tiers.place.objective)
     if as_json:
         plans = [
-            {**asdict(one), "expected": asdict(other)}
+            {**asdict(one), "probes": _steps(system, one.probes), "expected": asdict(other)}
             for one, other in zip(found, expected, strict=True)
         ]  # fmt: skip
         print_json({"plans": plans, "recommended": None if chosen is None else chosen.scheduler})
         return
-    _show(found, expected)
+    _show(found, expected, system)
+
+
+def _steps(system: System, probes: Probes) -> dict[str, float]:
+    """Return the medians of what was measured of single steps."""
+    import numpy as np
+
+    from workbench.deploy.tiers.prediction import beyond_stages_s
+
+    beyond_s = beyond_stages_s(system, probes.alone)
+    return {"hop_s": float(np.median(probes.hops_s)), "beyond_stages_s": float(np.median(beyond_s))}
 
 
 def _plan_of(measured: Measured) -> Plan:
@@ -91,7 +104,7 @@ def _plan_of(measured: Measured) -> Plan:
     )  # fmt: skip
 
 
-def _show(found: list[Measured], expected: list[Expected]) -> None:
+def _show(found: list[Measured], expected: list[Expected], system: System) -> None:
     table = make_table("scheduler", "accuracy", "mean", "p50", "p95", "95 %", "bytes", *(
         f"{what} {name}" for name in found[0].load for what in ("load", "answers")
     ))  # fmt: skip
@@ -109,9 +122,11 @@ def _show(found: list[Measured], expected: list[Expected]) -> None:
     make_console().print(table)
     echo()
     for one in found:
+        steps_s = _steps(system, one.probes)
         echo(
             f"{one.scheduler}: {one.num_requests} requests, {one.num_unanswered} unanswered, "
             f"{one.num_fallbacks} answered locally because the next tier did not answer, "
             f"{one.refused} refused connections or frames; a step between two processes takes "
-            f"{format_duration(one.hop_s)} there and back."
+            f"{format_duration(steps_s['hop_s'])} there and back, and an answer of one "
+            f"{format_duration(steps_s['beyond_stages_s'])} beyond its stages."
         )

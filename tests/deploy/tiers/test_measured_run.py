@@ -54,6 +54,9 @@ def test_what_runs_is_measured_as_the_samples_demand(bundle: Path) -> None:
     # Two links of 20 ms; a busy machine can only be slower.
     assert found.p95_s > 0.04
     assert found.low <= found.p95_s <= found.high
+    # Steps are measured beside the requests, over no link; what is computed alone ends at either stage.
+    assert len(found.probes.hops_s) == len(found.probes.alone) == 20
+    assert {stage for stage, _ in found.probes.alone} == {0, 1}
     assert set(psutil.Process().children(recursive=True)) <= before
 
 

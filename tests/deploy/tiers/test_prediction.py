@@ -4,24 +4,64 @@ import contextlib
 import ssl
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.deploy.placement.systems import system
 from workbench.deploy.placement import links
+from workbench.deploy.placement.stages import Stage, Stages
+from workbench.deploy.placement.tiers_file import Privacy
 from workbench.deploy.tiers import frames
 from workbench.deploy.tiers.certificates import Authority
-from workbench.deploy.tiers.prediction import expected_of
+from workbench.deploy.tiers.measured_run import Probes
+from workbench.deploy.tiers.prediction import expected_of, framings_of
 from workbench.deploy.tiers.transport import Identity
+
+
+def probes(hop_s: float, answer_s: float) -> Probes:
+    """Steps that always take the same, and requests to a server that leave at both of its exits."""
+    server_s = np.cumsum(system().stage_s[-1])
+    return Probes((hop_s,) * 5, tuple((stage, answer_s + server_s[stage]) for stage in (0, 1, 1)))
 
 
 def test_each_step_between_processes_is_part_of_what_is_expected() -> None:
     quiet = system(devices=1, servers=1, arrivals_per_s=1e-6)
-    without, found = expected_of(quiet, 0.0), expected_of(quiet, 0.001)
-    assert found["end"].p50_s == pytest.approx(without["end"].p50_s + 0.001)
-    # To the first tier, to the link, and from the link to the cloud.
-    assert found["cloud"].p95_s == pytest.approx(without["cloud"].p95_s + 0.003)
+    without, found = (
+        expected_of(quiet, probes(0.0, 0.0)),
+        expected_of(quiet, probes(0.001, 0.005), (0.02, 0.01)),
+    )
+    # An answer of a process, whose way is part of it.
+    assert found["end"].p50_s == pytest.approx(without["end"].p50_s + 0.005)
+    # To the first tier and to the link, inputs put into a frame, and the answer.
+    assert found["cloud"].p95_s == pytest.approx(without["cloud"].p95_s + 0.002 + 0.02 + 0.005)
     share = quiet.exits.mean()
-    assert found["end-cloud"].mean_s - without["end-cloud"].mean_s == pytest.approx(0.001 + share * 0.002)
+    further_s = 0.001 + 0.01 + 0.005
+    assert found["end-cloud"].mean_s - without["end-cloud"].mean_s == pytest.approx(0.005 + share * further_s)
+    assert (
+        found["cloud"].accuracy
+        == without["cloud"].accuracy
+        == pytest.approx(quiet.evidence.is_correct[np.arange(len(quiet.exits)), quiet.exits].mean())
+    )
+
+
+def test_the_spread_of_answers_is_part_of_what_is_expected() -> None:
+    quiet = system(devices=1, servers=1, arrivals_per_s=1e-6, threshold=0.3)
+    late = Probes((0.0,), (*[(0, 0.001)] * 9, (0, 1.001)))
+    expected = expected_of(quiet, late)["cloud"]
+    without = expected_of(quiet, probes(0.0, 0.0))["cloud"]
+    # One answer of ten is a second late.
+    assert expected.p50_s == pytest.approx(without.p50_s)
+    assert expected.mean_s == pytest.approx(without.mean_s + 0.1)
+    assert expected.p95_s > 1
+
+
+def test_quantised_values_take_time_to_be_made_ready() -> None:
+    stage = Stage(file="a", input_shape=(64, 64), temperature=1, accuracy=1, threshold=0, share=1)
+    small = stage.model_copy(update={"input_shape": (2,)})
+    raw_s, features_s = framings_of(
+        Stages(stages=(small, stage), accuracy=1, num_samples=1), Privacy(features="uint8")
+    )
+    assert 0 < raw_s < features_s
 
 
 def test_a_frame_takes_as_many_bytes_as_are_planned_for_it(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from workbench.deploy.placement.stages import read_evidence, read_stages
 from workbench.deploy.placement.tiers_file import TiersFile
 from workbench.deploy.tiers.certificates import Authority
 from workbench.deploy.tiers.next_tier import STATUS
-from workbench.deploy.tiers.requesting import SOURCE, Reply, measure_hop_s, read_status, send_requests
+from workbench.deploy.tiers.requesting import SOURCE, Reply, measure_hops_s, read_status, send_requests
 from workbench.deploy.tiers.settings import Route, TierSettings
 from workbench.deploy.tiers.spreading import destinations, name_of, route_to, settings_of, shaped
 from workbench.deploy.tiers.starting import StartedProcess, start_link, start_tier
@@ -30,9 +30,24 @@ from workbench.errors import ArgumentError, RunError
 MIN_REQUESTS = 20
 """Fewer say nothing of a 95th percentile."""
 _NUM_WARM_UP = 20
+_PROBE_GAP_S, _MIN_PROBES = 0.2, 20
 _SETTLE_S = 0.3
 _REQUEST_TIMEOUT_S = 60.0
 _NUM_RESAMPLED = 400
+
+
+@dataclass(frozen=True)
+class Probes:
+    """Times of single steps, measured while requests were sent, so under the same load of the machine.
+
+    Attributes:
+        hops_s: Times of empty frames from this process to the first tier and back.
+        alone: The last stage and the time, in seconds, of each of some requests that were sent straight to
+            the last tier, over no link.
+    """
+
+    hops_s: tuple[float, ...]
+    alone: tuple[tuple[int, float], ...]
 
 
 @dataclass(frozen=True)
@@ -54,8 +69,7 @@ class Measured:
         num_fallbacks: Number of them that a tier answered itself because the next one did not answer.
         answered_by: For each tier, the share of the answers that it gave.
         refused: Connections and frames that a tier refused.
-        hop_s: Median time of an empty frame from this process to the first tier and back: what each step
-            between two processes of this machine adds.
+        probes: What was measured beside the requests.
     """
 
     scheduler: str
@@ -72,7 +86,7 @@ class Measured:
     num_fallbacks: int
     answered_by: dict[str, float]
     refused: int
-    hop_s: float
+    probes: Probes
 
 
 @dataclass
@@ -185,31 +199,38 @@ def _routes(
 
 async def _measure(
     running: _Running, samples: np.ndarray, moments_s: Sequence[float]
-) -> tuple[list[Reply], list[dict[str, float]], float]:  # fmt: skip
-    """Return what came of the requests, what each tier reports of that time, and the time of a hop."""
-    first = [running.routes[0]]
+) -> tuple[list[Reply], list[dict[str, float]], Probes]:  # fmt: skip
+    """Return what came of the requests, what each tier reports of that time, and what single steps took."""
     tiers = [running.routes[number] for number in sorted(running.routes)]
     warm_up = np.linspace(0.0, 1.0, _NUM_WARM_UP).tolist()
     await asyncio.sleep(_SETTLE_S)  # the first tier connects to the others meanwhile
-    await send_requests(
-        first, samples, warm_up, identity=running.identity, timeout_s=_REQUEST_TIMEOUT_S
-    )  # fmt: skip
-    hop_s = await measure_hop_s(tiers[0], identity=running.identity)
+
+    async def send(tier: Route, sent_s: Sequence[float]) -> list[Reply]:
+        return await send_requests(
+            [tier], samples, sent_s, identity=running.identity, timeout_s=_REQUEST_TIMEOUT_S
+        )
+
+    await asyncio.gather(send(tiers[0], warm_up), send(tiers[-1], warm_up))
     before = [await read_status(tier, identity=running.identity) for tier in tiers]
-    replies = await send_requests(
-        first, samples, moments_s, identity=running.identity, timeout_s=_REQUEST_TIMEOUT_S
+    num_probes = max(_MIN_PROBES, int(moments_s[-1] / _PROBE_GAP_S))
+    probed_s = np.linspace(0.0, moments_s[-1], num_probes, endpoint=False)
+    between_s = probed_s + moments_s[-1] / num_probes / 2
+    replies, alone, hops_s = await asyncio.gather(
+        send(tiers[0], moments_s), send(tiers[-1], probed_s.tolist()),
+        measure_hops_s(tiers[0], between_s.tolist(), identity=running.identity),
     )  # fmt: skip
     after = [await read_status(tier, identity=running.identity) for tier in tiers]
     reports: list[dict[str, float]] = [
         dict(zip(STATUS, (late - early).tolist(), strict=True))
         for early, late in zip(before, after, strict=True)
     ]
-    return replies, reports, hop_s
+    answered = tuple((one.stage, one.took_s) for one in alone if one.probabilities is not None)
+    return replies, reports, Probes(tuple(hops_s), answered)
 
 
 def _summary(
     file: TiersFile, scheduler: str, targets: np.ndarray, replies: Sequence[Reply],
-    reports: Sequence[dict[str, float]], hop_s: float,
+    reports: Sequence[dict[str, float]], probes: Probes,
 ) -> Measured:  # fmt: skip
     answered = [one for one in replies if one.probabilities is not None]
     if not answered:
@@ -234,5 +255,5 @@ def _summary(
             name: sum(one.tier == number for one in answered) / len(answered)
             for number, name in enumerate(file.tiers)
         },
-        int(sum(one["num_refused"] for one in reports)), hop_s,
+        int(sum(one["num_refused"] for one in reports)), probes,
     )  # fmt: skip

@@ -1,19 +1,31 @@
 """What a measurement on this machine is expected to show: the plan of one machine of each tier.
 
-Times of stages are those of many calls in a row. What each step between two processes adds is measured.
+Times of stages are those of many calls in a row. What an answer of a process takes beyond them (encryption,
+waking up, reading and writing frames, and a model that computes once in a while), what a frame takes between
+processes, and what values take to be made ready for a frame are measured on this machine, without the links.
 """
 
 from __future__ import annotations
 
+import statistics
+import timeit
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from workbench.deploy.placement.assembly import assemble
+from workbench.deploy.placement.flows import Outcome
 from workbench.deploy.placement.scheduler_plans import expected_plans
+from workbench.deploy.placement.stages import Stages
 from workbench.deploy.placement.system import System
-from workbench.deploy.placement.tiers_file import HERE, TiersFile
+from workbench.deploy.placement.tiers_file import HERE, Privacy, TiersFile
+from workbench.deploy.tiers.features import Outgoing, received
+from workbench.deploy.tiers.measured_run import Probes
+
+_NUM_FRAMES = 50
 
 
 @dataclass(frozen=True)
@@ -50,22 +62,71 @@ def system_here(file: TiersFile, folder: Path, rate_per_s: float) -> System:
     return replace(system, arrivals_per_s=rate_per_s)
 
 
-def expected_of(system: System, hop_s: float) -> dict[str, Expected]:
+def beyond_stages_s(system: System, alone: Sequence[tuple[int, float]]) -> np.ndarray:
+    """Return what answers of one process took beyond the times of their stages, in seconds.
+
+    Args:
+        system: What runs, as of `system_here`.
+        alone: The last stage and the time of each request to the last tier, without a link.
+
+    Returns:
+        (requests,): at least 0.
+    """
+    stages, took_s = np.array(alone, dtype=float).reshape(-1, 2).T
+    return np.maximum(0.0, took_s - system.until_s[-1][stages.astype(int)])
+
+
+def framings_of(stages: Stages, privacy: Privacy) -> tuple[float, float]:
+    """Return the median seconds in which inputs, and features, are put into a frame and read from it.
+
+    Args:
+        stages: The stages that take them.
+        privacy: How they are sent.
+    """
+    random = np.random.default_rng(0)
+    found = []
+    for stage in (stages.stages[0], stages.stages[min(1, len(stages.stages) - 1)]):
+        values = random.normal(size=(1, *stage.input_shape)).astype(stage.input_dtype)
+        outgoing = Outgoing(privacy.features, privacy.noise, random)
+        times_s = timeit.repeat(partial(received, values, outgoing, stage=1), number=1, repeat=_NUM_FRAMES)
+        found.append(statistics.median(times_s))
+    return found[0], found[1]
+
+
+def expected_of(
+    system: System, probes: Probes, framings_s: tuple[float, float] = (0.0, 0.0)
+) -> dict[str, Expected]:
     """Return what is expected of each scheduler.
 
     Args:
         system: What runs, as of `system_here`.
-        hop_s: Time of an empty frame between two processes there and back, in seconds. A request makes one
-            such step to the first tier, and to the tier after n links n + 1 more, since each link is a
-            process.
+        probes: What single steps took. Each link is a process that frames pass, and so is the first tier
+            where it sends all.
+        framings_s: Times to make inputs, and features, ready to be sent, as of `framings_of`.
     """
-    hops = np.arange(len(system.names))
-    steps_s = hop_s * np.where(hops > 0, hops + 1, 0)
-    further = replace(system, send_s=system.send_s + steps_s, send_raw_s=system.send_raw_s + steps_s)
-    return {
-        plan.scheduler: Expected(
-            float(plan.outcome.response_s.mean()) + hop_s, plan.p50_s + hop_s, plan.p95_s + hop_s,
-            plan.outcome.accuracy,
-        )
-        for plan in expected_plans(further, 0.0)
-    }  # fmt: skip
+    beyond_s = beyond_stages_s(system, probes.alone)
+    means = _responses(system, float(np.mean(probes.hops_s)), float(beyond_s.mean()), framings_s)
+    medians = _responses(system, float(np.median(probes.hops_s)), float(np.median(beyond_s)), framings_s)
+    random = np.random.default_rng(0)
+    found = {}
+    for name, outcome in medians.items():
+        # Each request is answered by at least one process.
+        response_s = outcome.response_s + random.choice(beyond_s, len(outcome.response_s))
+        p50_s, p95_s = np.quantile(response_s, [0.5, 0.95], method="lower")
+        mean_s = float(means[name].response_s.mean() + beyond_s.mean())
+        found[name] = Expected(mean_s, float(p50_s), float(p95_s), outcome.accuracy)
+    return found
+
+
+def _responses(
+    system: System, hop_s: float, answer_s: float, framings_s: tuple[float, float]
+) -> dict[str, Outcome]:
+    """Return what comes of each scheduler without the answer of the first process that computes."""
+    num_links = np.arange(len(system.names))
+    raw_s, features_s = framings_s
+    is_far = num_links > 0
+    further = replace(
+        system, send_s=system.send_s + is_far * (num_links * hop_s + answer_s + features_s),
+        send_raw_s=system.send_raw_s + is_far * ((num_links + 1) * hop_s + raw_s),
+    )  # fmt: skip
+    return {plan.scheduler: plan.outcome for plan in expected_plans(further, 0.0)}

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import statistics
-import time
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +18,6 @@ from workbench.deploy.tiers.transport import Identity, connect
 SOURCE = "source"
 """The name in the certificate of what sends the samples."""
 _CONNECT_S = 10.0
-_NUM_HOPS, _HOP_PAUSE_S = 11, 0.02
 
 
 @dataclass(frozen=True)
@@ -127,28 +124,32 @@ async def _connected(links: Sequence[NextTier]) -> None:
         await asyncio.sleep(0.005)
 
 
-async def measure_hop_s(route: Route, *, identity: Identity | None) -> float:
-    """Return the median time of an empty frame to a tier and back, on a connection that is mostly idle.
+async def measure_hops_s(
+    route: Route, moments_s: Sequence[float], *, identity: Identity | None
+) -> list[float]:
+    """Return the times of empty frames to a tier and back, one after another.
 
     Args:
         route: The tier.
+        moments_s: When to send each frame, in seconds from the start; later if the one before is not back.
         identity: Who measures; None for an unencrypted connection.
 
     Raises:
         OSError: If it cannot be reached.
     """
     connection = await connect(route.host, route.port, identity=identity, name=route.name)
-    times_s = []
+    loop = asyncio.get_running_loop()
+    start_s, times_s = loop.time(), []
     try:
-        for _ in range(_NUM_HOPS):
-            await asyncio.sleep(_HOP_PAUSE_S)
-            began_s = time.perf_counter()
+        for moment_s in moments_s:
+            await asyncio.sleep(start_s + moment_s - loop.time())
+            began_s = loop.time()
             connection.send(Frame(Kind.HEARTBEAT, sender=NOBODY))
             await asyncio.wait_for(connection.receive(), _CONNECT_S)
-            times_s.append(time.perf_counter() - began_s)
+            times_s.append(loop.time() - began_s)
     finally:
         connection.close()
-    return statistics.median(times_s)
+    return times_s
 
 
 async def read_status(route: Route, *, identity: Identity | None) -> np.ndarray:
