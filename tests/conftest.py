@@ -26,13 +26,16 @@ settings.register_profile(
 settings.load_profile("shared")
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Let this process, and all that tests start, depend on nothing but themselves.
 
     Ctrl-C is what it is at a terminal: where the suite is started in the background, every child would
     ignore it. And Ray does not end workers because something else on the machine uses its memory; tests of
     running out of memory start a head of their own that does. Nor does it start processes for runs to come.
+    Where the suite runs on several processes, each computes on one thread: more would wait for each other.
     """
+    if config.getoption("numprocesses", None):
+        os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ["RAY_memory_monitor_refresh_ms"] = "0"  # noqa: SIM112 (the name that Ray reads)
     os.environ[spare_processes.VARIABLE] = "0"
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
