@@ -101,7 +101,9 @@ bench: env  ## Measure the workbench and its rivals side by side; results go to 
 bench-advisor: env  ## Predict and choose from public measurements, compared with rivals (two minutes).
 	$(BIN)/python -m tests.benchmarks advisor_step_time advisor_plans advisor_batch advisor_budget
 
-bench-compress: env  ## Compress models beside ONNX Runtime's own quantisation (ten minutes).
+bench-compress: env  ## Compress models beside the quantisation of ONNX Runtime and of Olive, installed in .olive (ten minutes).
+	@[ -x .olive/bin/olive ] || { $(PYTHON) -m venv .olive && .olive/bin/python -m pip install --quiet --constraint constraints.txt \
+		olive-ai onnxruntime requests; } || echo "Olive cannot be installed here, so it is left out"
 	$(BIN)/python -m tests.benchmarks compression
 
 bench-exchanges: env  ## Make steps with every exchange on slow links, beside torch's own (five minutes, as root).

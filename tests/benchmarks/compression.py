@@ -1,20 +1,25 @@
-"""The latency and the size of compressed models beside ONNX Runtime's own default quantisation.
+"""The latency and the size of compressed models beside the default quantisation of ONNX Runtime and of Olive.
 
-Run `python -m tests.benchmarks.compression [--trials N] [--time DURATION]`. A convnet and an mlp are trained
-on digits, and a convnet on 10,000 images that are made here: ten patterns, shifted and under noise. Each is
-compressed by `run.compress` with at most ten trials. Beside it stand ONNX Runtime's dynamic and static
-quantisation with their defaults, timed in the same way: in turn with the unchanged model in ONNX Runtime, one
-sample on one thread. The time of a compression counts from its call to its end, with all processes started;
-accuracies are those on the validation samples.
+Run `python -m tests.benchmarks.compression [--trials N] [--time DURATION] [--olive FOLDER]`. A convnet and an
+mlp are trained on digits, and a convnet on 10,000 images that are made here: ten patterns, shifted and under
+noise. Each is compressed by `run.compress` with at most ten trials. Beside it stand ONNX Runtime's dynamic
+and static quantisation with their defaults, by itself and by Olive, timed in the same way: in turn with the
+unchanged model in ONNX Runtime, one sample on one thread. The time of a compression counts from its call to
+its end, with all processes started; accuracies are those on the validation samples. Olive is left out where
+its folder of programs, in which `make bench-compress` installs it, has no `olive`.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import json
+import os
 import platform
+import subprocess
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +37,10 @@ from workbench.deploy.predictor import open_session
 from workbench.history.compression import compressed, describe_way
 
 RESULTS = Path(__file__).parent / "results" / "compression.json"
+OLIVE_PASSES: dict[str, dict[str, Any]] = {
+    "dynamic": {"type": "OnnxDynamicQuantization"},
+    "static": {"type": "OnnxStaticQuantization", "data_config": "calibration"},
+}
 NUM_IMAGES, SIZE, NUM_CLASSES = 10_000, 16, 10
 CASES: dict[str, dict[str, Any]] = {
     "digits, convnet": {
@@ -84,17 +93,49 @@ class _Reader(CalibrationDataReader):
         return next(self._batches, None)
 
 
-def rivals(base: Base, folder: Path) -> dict[str, dict[str, float]]:
-    """Return what ONNX Runtime's own defaults reach on the same model."""
+def quantise_by_olive(olive: Path, way: str, original: Path, samples: np.ndarray, to: Path) -> None:
+    """Let Olive quantise a model with the defaults of a pass; a static one reads the same samples."""
+    with tempfile.TemporaryDirectory() as folder:
+        kept = Path(folder, "samples")
+        kept.mkdir()
+        for number, sample in enumerate(samples):
+            sample.tofile(kept / f"{number:04}.bin")
+        name = open_session(original).get_inputs()[0].name
+        reading = {
+            "data_dir": folder, "input_names": [name], "input_shapes": [[1, *samples.shape[1:]]],
+            "input_dirs": [kept.name],
+        }  # fmt: skip
+        calibration = {
+            "name": "calibration", "type": "RawDataContainer", "load_dataset_config": {"params": reading},
+        }  # fmt: skip
+        config = {
+            "input_model": {"type": "ONNXModel", "model_path": str(original)}, "data_configs": [calibration],
+            "passes": {"quantise": OLIVE_PASSES[way]}, "output_dir": f"{folder}/out",
+            "cache_dir": f"{folder}/cache",
+        }  # fmt: skip
+        written = Path(folder, "run.json")
+        written.write_text(json.dumps(config))
+        subprocess.run(
+            [olive, "run", "--config", written], check=True, capture_output=True, timeout=300,
+            env=os.environ | {"OLIVE_DISABLE_TELEMETRY": "1"},
+        )  # fmt: skip
+        to.write_bytes(Path(folder, "out", "model.onnx").read_bytes())
+
+
+def rivals(base: Base, folder: Path, olive: Path | None) -> dict[str, dict[str, float]]:
+    """Return what the defaults of ONNX Runtime and of Olive, where it is there, reach on the same model."""
     _, datasets = base.build()
     original = folder / "base.onnx"
     original.write_bytes(base.onnx)
     name = open_session(original).get_inputs()[0].name
     samples = example_of(datasets.train, 100).numpy()
-    ways = {
+    ways: dict[str, Callable[[Path], Any]] = {
         "ONNX Runtime, dynamic": lambda to: quantize_dynamic(original, to),
         "ONNX Runtime, static": lambda to: quantize_static(original, to, _Reader(samples, name)),
     }
+    if olive is not None:
+        for way in OLIVE_PASSES:
+            ways[f"Olive, {way}"] = functools.partial(quantise_by_olive, olive, way, original, samples)
     found: dict[str, dict[str, float]] = {}
     for way, write in ways.items():
         path = folder / "rival.onnx"
@@ -120,7 +161,11 @@ def compress(run: wb.Run, trials: int, time_limit: str) -> tuple[wb.Run, dict[st
     smaller = run.compress(trials=trials, time=time_limit).wait()
     took_s = time.perf_counter() - began_s
     best = compressed(smaller.history).recommended
-    result: dict[str, Any] = {"took_s": took_s, "num_trials": len(smaller.history.trials)}
+    trials_s = [
+        trial.ended_unix_s - trial.started_unix_s for trial in smaller.history.trials.values()
+        if trial.ended_unix_s is not None and trial.started_unix_s is not None
+    ]  # fmt: skip
+    result: dict[str, Any] = {"took_s": took_s, "num_trials": len(trials_s), "trials_s": trials_s}
     if best is not None:
         values = best.values
         result |= {
@@ -150,9 +195,17 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--trials", type=int, default=10)
     parser.add_argument("--time", default="2m")
+    parser.add_argument(
+        "--olive", type=Path, default=Path(".olive/bin"), help="the folder of Olive's programs"
+    )
     options = parser.parse_args()
+    olive = options.olive / "olive"
+    if not olive.exists():
+        print(f"Olive is left out: there is no {olive}", flush=True)
+        olive = None
     results: dict[str, Any] = {
-        "machine": platform.processor() or platform.machine(), "onnxruntime": onnxruntime.__version__,
+        "machine": platform.processor() or platform.machine(),
+        "load_average_at_start": os.getloadavg()[0], "onnxruntime": onnxruntime.__version__,
         "torch": torch.__version__, "cases": {},
     }  # fmt: skip
     with tempfile.TemporaryDirectory() as folder, wb.Store.open(f"sqlite:///{folder}/store.sqlite") as store:
@@ -161,7 +214,7 @@ def main() -> None:
             run = train(case, store)
             smaller, ours = compress(run, options.trials, options.time)
             assert smaller.experiment.train is not None
-            beside = rivals(smaller.experiment.train.load().base, Path(folder))
+            beside = rivals(smaller.experiment.train.load().base, Path(folder), olive)
             results["cases"][name] = {"workbench": ours, **beside}
             print(describe("workbench", ours), flush=True)
             print(f"    {ours.get('way')}; {ours['num_trials']} trials in {ours['took_s']:.0f} s", flush=True)
