@@ -50,3 +50,20 @@ def test_a_package_adds_names_by_entry_points(tmp_path: Path, monkeypatch: pytes
     assert registry.load("dumps")([1]) == "[1]"
     with pytest.raises(ExperimentError, match="Uninstall one of the two"):
         Registry("thing", {"dumps": "pickle:dumps"}, group="workbench.things").names()
+
+
+def test_an_object_of_another_package_has_what_is_needed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    information = tmp_path / "other-1.0.dist-info"
+    information.mkdir()
+    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: other\nVersion: 1.0\n")
+    points = "[workbench.things]\ndumps = json:dumps\nunfinished = collections.abc:Sized\n"
+    (information / "entry_points.txt").write_text(points)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    registry = Registry("thing", {"built_in": "json:loads"}, group="workbench.things", needs=["pack"])
+    registry.load("built_in")
+    with pytest.raises(ExperimentError, match="registered as the thing 'dumps', lacks pack"):
+        registry.load("dumps", field="thing")
+    with pytest.raises(ExperimentError, match="lacks __len__, pack"):
+        registry.load("unfinished")

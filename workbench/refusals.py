@@ -37,6 +37,8 @@ _ALLOWED = {
     "string_type": "text",
     "string_too_short": "text of at least {min_length} characters",
     "string_too_long": "text of at most {max_length} characters",
+    "too_short": "a list of at least {min_length}",
+    "too_long": "a list of at most {max_length}",
     "tuple_type": "a list, such as [first, second]",
     "dict_type": "a mapping, such as {{name: value}}",
 }

@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from workbench.errors import ExperimentError, UnknownNameError, missing_part
@@ -59,15 +59,19 @@ def load_object(reference: str, *, field: str | None = None) -> Any:
 class Registry:
     """A table of names whose objects are loaded on first use."""
 
-    def __init__(self, kind: str, table: Mapping[str, str], *, group: str | None = None) -> None:
+    def __init__(
+        self, kind: str, table: Mapping[str, str], *, group: str | None = None, needs: Sequence[str] = ()
+    ) -> None:
         """Make a registry.
 
         Args:
             kind: What the names stand for, in the singular, such as "model" or "strategy".
             table: Built-in names, each with its `module:object`.
             group: Entry-point group through which other packages add names.
+            needs: Attributes that the objects of other packages must have.
         """
         self.kind = kind
+        self._needs = tuple(needs)
         self._table = dict(table)
         self._group = group
         self._found: list[importlib.metadata.EntryPoint] = []
@@ -113,8 +117,19 @@ class Registry:
 
         Raises:
             UnknownNameError: If no package registers the name.
+            ExperimentError: If another package registers an object that lacks what is needed.
         """
         reference = self._table.get(name) or self.references().get(name)
         if reference is None:
             raise UnknownNameError(f"unknown {self.kind} {name!r}", field=field, allowed=self.names())
-        return load_object(reference, field=field)
+        found = load_object(reference, field=field)
+        if name not in self._table:
+            lacking = {need for need in self._needs if not hasattr(found, need)}
+            lacking |= getattr(found, "__abstractmethods__", frozenset())
+            if lacking:
+                raise ExperimentError(
+                    f"{reference!r}, which is registered as the {self.kind} {name!r}, lacks "
+                    f"{', '.join(sorted(lacking))}",
+                    field=field, next_step=f"Correct the package that registers it in {self._group}.",
+                )  # fmt: skip
+        return found

@@ -323,6 +323,14 @@ def test_check_names_the_number_of_trials_that_a_run_gets_without_a_budget(shell
     assert "no limit on trials" in shell("check", str(shell.folder / "timed.yaml"), "--no-step")[1]
 
 
+def test_check_notes_that_nothing_is_searched(shell: Shell) -> None:
+    fixed = {**EXPERIMENT, "search": {"lr": 0.1}, "budget": {"trials": 3}}
+    (shell.folder / "fixed.yaml").write_text(json.dumps(fixed))
+    assert "all trials have the same configuration" in shell("check", "fixed.yaml", "--no-step")[1]
+    code, out, _ = shell("check", "fixed.yaml", "--no-step", "--set", "budget.trials=1")
+    assert (code, "same configuration" in out) == (0, False)
+
+
 def test_check_refuses_what_the_sampler_would_refuse_at_the_start(shell: Shell) -> None:
     text = (
         "train: json:dumps\nobjectives: [{metric: y, goal: minimize}]\nsampler: tpe\n"

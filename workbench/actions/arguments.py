@@ -110,6 +110,9 @@ class Argument:
             case "folder" | "new_file":
                 return isinstance(value, str) and not value.startswith("-")
             case _:
+                is_empty = isinstance(value, str) and not value.strip()
+                if is_empty and self.is_required and not self.may_be_empty:
+                    return False
                 return isinstance(value, str) and (not self.choices or value in self.choices)
 
 

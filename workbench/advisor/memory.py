@@ -98,7 +98,8 @@ class Usual:
         """
         if not experiment.trains_model:
             raise ExperimentError(
-                "the memory of a train function cannot be estimated before it runs", field="train"
+                "the memory of functions and programs cannot be estimated before they run",
+                field="train" if experiment.command is None else "command",
             )
         if is_private(experiment):
             raise ExperimentError(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import ssl
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -27,6 +28,7 @@ SINKS = Registry(
         "command": "workbench.alerts.command:Command",
     },
     group="workbench.sinks",
+    needs=("model_validate", "send"),
 )
 
 Alert = Mapping[str, Any]
@@ -77,7 +79,7 @@ class Secret(BaseModel):
             raise ExperimentError(f"{self.file} cannot be read") from error
 
 
-class Sink(BaseModel):
+class Sink(BaseModel, ABC):
     """Options of a sink, checked when the settings are read."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -92,6 +94,7 @@ class Sink(BaseModel):
         """The secrets among the options, those inside lists and mappings included."""
         return tuple(_secrets_in(getattr(self, name) for name in type(self).model_fields))
 
+    @abstractmethod
     def send(self, alert: Alert) -> None:
         """Send one alert.
 
@@ -101,7 +104,6 @@ class Sink(BaseModel):
         Raises:
             SinkError: If it cannot be sent and the reason is known. Other exceptions are reported by type.
         """
-        raise NotImplementedError
 
     def describe(self, error: Exception) -> str:
         """Describe a failure without repeating what was sent, which may be secret."""

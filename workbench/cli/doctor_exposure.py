@@ -25,10 +25,17 @@ def _sockets() -> list[tuple[bool, str, str | None]]:
 
     found = local_head.status()
     beyond = [] if found is None else [item for item in listeners(found.pid) if not item.is_local]
-    if not beyond:
-        return []
-    fix = "Stop it, and start it without Ray's address settings: workbench shutdown"
-    return [(True, f"the Ray head listens beyond this machine: {_describe(beyond)}", fix)]
+    workers = [item for item in beyond if item.process.startswith("ray::")]
+    own = [item for item in beyond if item not in workers]
+    exposures: list[tuple[bool, str, str | None]] = []
+    if own:
+        fix = "Stop it, and start it without Ray's address settings: workbench shutdown"
+        exposures.append((True, f"the Ray head listens beyond this machine: {_describe(own)}", fix))
+    if workers:
+        text = "workers that trained together listen beyond this machine, as torch has them do"
+        fix = "Keep others away by a firewall; the workers end with: workbench shutdown"
+        exposures.append((True, f"{text}: {_describe(workers)}", fix))
+    return exposures
 
 
 def _describe(found: list[Listener]) -> str:

@@ -42,7 +42,6 @@ from workbench.experiment.energy_units import format_energy
 from workbench.experiment.trial_value import describe_value
 from workbench.formatting import (
     format_age,
-    format_count,
     format_duration,
     format_number,
     format_params,
@@ -53,6 +52,7 @@ from workbench.runs.descriptions import (
     describe_cost,
     describe_place,
     describe_reports,
+    describe_search,
     first_line,
     first_traceback,
     format_counts,
@@ -132,13 +132,10 @@ def check(
         }  # fmt: skip
         print_json(document if forecast is None else document | {"memory": forecast.to_json()})
         return 0
-    trials = experiment.max_configurations()
-    budget = "no limit on trials" if trials is None else format_count(trials, "trial")
-    parameters = format_count(len(experiment.search.root), "parameter")
-    click.echo(
-        f"{file} is valid: {experiment.name}, {parameters}, {budget}.\n"
-        f"Start it with: {command_line('sweep', file)}"
-    )
+    scope, *notes = describe_search(experiment)
+    click.echo(f"{file} is valid: {scope}.\nStart it with: {command_line('sweep', file)}")
+    for note in notes:
+        click.echo(note)
     for line in describe_first_steps(steps):
         click.echo(line)
     if forecast is not None:

@@ -34,6 +34,7 @@ DATASETS = Registry(
         "boxes": "workbench.data.boxes:BoxesOptions",
     },
     group="workbench.datasets",
+    needs=("parse", "load"),
 )
 
 

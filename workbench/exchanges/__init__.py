@@ -24,4 +24,5 @@ EXCHANGES = Registry(
         "asynchronous": "workbench.exchanges.parameter_server:Asynchronous",
     },
     group="workbench.exchanges",
+    needs=("capabilities",),
 )

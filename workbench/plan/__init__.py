@@ -39,33 +39,25 @@ class Plan:
     workers: int = declare(
         1,
         "Processes that make each step of a trial together.",
-        wording="",
-        aliases=("num_workers",),
-        advised_for="speed",
-    )
+        wording="", aliases=("num_workers",), advised_for="speed",
+    )  # fmt: skip
     micro_batch: int = declare(
         1,
         "Samples that one worker takes at once.",
-        unit="samples",
-        wording="",
-        aliases=("per_device_train_batch_size", "micro_batch_size"),
+        unit="samples", wording="", aliases=("per_device_train_batch_size", "micro_batch_size"),
         advised_for="speed",
-    )
+    )  # fmt: skip
     accumulation: int = declare(
         1,
         "Micro batches per optimizer step.",
-        wording="",
-        aliases=("gradient_accumulation_steps", "accumulate_grad_batches"),
-        advised_for="speed",
-    )
+        wording="", aliases=("gradient_accumulation_steps", "accumulate_grad_batches"), advised_for="speed",
+    )  # fmt: skip
     precision: str = declare(
         "fp32",
         "Type of the arithmetic.",
-        choices=("fp32", "bf16", "fp16"),
-        changes_result=True,
-        advised_for="speed",
+        choices=("fp32", "bf16", "fp16"), changes_result=True, advised_for="speed",
         candidates=lambda hardware: ("bf16", "fp32") if hardware.has_gpu and hardware.has_bf16 else ("fp32",),
-    )
+    )  # fmt: skip
     strategy: str = declare(
         "single",
         "How workers make one step: single, ddp, zero1, fsdp, tensor, pipeline, or auto.",
@@ -82,13 +74,10 @@ class Plan:
     compile: str = declare(
         "none",
         "Whether torch.compile makes code for the model in the first step; needs a C++ compiler.",
-        choices=("none", "default"),
-        wording="compiled",
-        unmentioned="none",
-        advised_for="speed",
+        choices=("none", "default"), wording="compiled", unmentioned="none", advised_for="speed",
         # Compiling may take longer than a whole training: it is compared where an experiment searches it.
         candidates=lambda hardware: ("none",),
-    )
+    )  # fmt: skip
     loaders: int = declare(
         0,
         "Processes of each worker that read, decode and augment samples ahead; 0 loads within the step.",

@@ -17,7 +17,7 @@ from workbench.plan import PartialPlan
 from workbench.planning.batch_division import smaller_micro_batch
 from workbench.planning.settings import fitted_of
 from workbench.strategies import STRATEGIES
-from workbench.strategies.capabilities import Capabilities, capabilities_of
+from workbench.strategies.capabilities import Capabilities, capabilities_of, strategies_that
 
 WAYS = ("recompute", "strategy")
 """The dimensions of a plan that may change beside the division of its batch."""
@@ -95,11 +95,11 @@ def _saving_strategies(plan: PartialPlan) -> list[str]:
         return []
     held = capabilities_of(now)
     found: list[tuple[tuple[bool, bool], str]] = []
-    for name in STRATEGIES.names():
+    for name in strategies_that(lambda can: can.is_exact):
         able = capabilities_of(name)
         divides_replicas = able.axis is None and able.max_workers is None and held.axis is None
         agrees = able.takes_exchange or plan.get("exchange") in (None, USUAL)
-        if able.is_exact and divides_replicas and agrees and _saved(able) > _saved(held):
+        if divides_replicas and agrees and _saved(able) > _saved(held):
             found.append((_saved(able), name))
     return [name for _, name in sorted(found)]
 

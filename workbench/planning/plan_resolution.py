@@ -14,7 +14,7 @@ from workbench.exchanges.capabilities import capabilities_of as exchange_capabil
 from workbench.experiment import Training
 from workbench.plan import EXCHANGE_OPTIONS, VARIANT, Hardware, PartialPlan, Plan
 from workbench.strategies import STRATEGIES
-from workbench.strategies.capabilities import BY_AXIS, capabilities_of, strategy_on
+from workbench.strategies.capabilities import BY_AXIS, capabilities_of, strategies_that, strategy_on
 
 
 def resolve_plan(
@@ -137,7 +137,7 @@ def _with_axes(written: PartialPlan, params: Mapping[str, JsonValue]) -> Partial
     own = capabilities_of(str(strategy)).axis
     for axis in divided:
         if axis != own:
-            able = [name for name in STRATEGIES.names() if capabilities_of(name).axis == axis]
+            able = strategies_that(lambda can, axis=axis: can.axis == axis)
             raise ExperimentError(
                 f"{strategy} trains only with plan.{axis} 1",
                 field=field_of("plan", axis if axis in params else "strategy", params),
@@ -167,7 +167,7 @@ def _check_strategy(plan: Plan, params: Mapping[str, JsonValue]) -> None:
         return
     limit = capabilities_of(plan.strategy).max_workers
     if limit is not None and plan.workers > limit:
-        able = [name for name in STRATEGIES.names() if _can_hold(name, plan.workers)]
+        able = strategies_that(lambda can: can.max_workers is None or can.max_workers >= plan.workers)
         raise ExperimentError(
             f"{plan.workers} workers cannot train as {plan.strategy}",
             field=field_of("plan", "strategy", params),
@@ -177,7 +177,7 @@ def _check_strategy(plan: Plan, params: Mapping[str, JsonValue]) -> None:
 
 
 def _taking_shards() -> list[str]:
-    return [name for name in STRATEGIES.names() if capabilities_of(name).takes_shard]
+    return strategies_that(lambda can: can.takes_shard)
 
 
 def _check_shard(plan: Plan, params: Mapping[str, JsonValue]) -> None:
@@ -207,7 +207,7 @@ def _check_gradient_hook(plan: Plan, training: Training, params: Mapping[str, Js
     if training.gradient_hook is None or plan.strategy not in STRATEGIES:
         return
     if not capabilities_of(plan.strategy).has_whole_step:
-        able = [name for name in STRATEGIES.names() if capabilities_of(name).has_whole_step]
+        able = strategies_that(lambda can: can.has_whole_step)
         raise ExperimentError(
             f"{plan.strategy} divides what a gradient hook would change",
             field=field_of("plan", "strategy", params),
@@ -243,7 +243,7 @@ def _check_exchange(plan: Plan, training: Training, params: Mapping[str, JsonVal
         return
     is_known = plan.workers > 1 and plan.strategy in STRATEGIES
     if is_known and not capabilities_of(plan.strategy).takes_exchange:
-        takes = [name for name in STRATEGIES.names() if capabilities_of(name).takes_exchange]
+        takes = strategies_that(lambda can: can.takes_exchange)
         raise ExperimentError(
             f"the strategy {plan.strategy} exchanges gradients itself, so {plan.exchange} cannot",
             field=field,
@@ -268,8 +268,3 @@ def _check_exchange(plan: Plan, training: Training, params: Mapping[str, JsonVal
             field=field_of("training", "lr_rule", params),
             next_step=f"Choose another rule, or the exchange {USUAL}.",
         )
-
-
-def _can_hold(name: str, num_workers: int) -> bool:
-    limit = capabilities_of(name).max_workers
-    return limit is None or num_workers <= limit

@@ -31,6 +31,19 @@ def is_automatic(experiment: Experiment) -> bool:
     return experiment.data is not None and HELD_OUT in experiment.data.options
 
 
+def describe_search(experiment: Experiment) -> list[str]:
+    """Write what a run of an experiment will try, and what is notable about it, in lines of text."""
+    trials, domains = experiment.max_configurations(), experiment.search.root
+    budget = "no limit on trials" if trials is None else format_count(trials, "trial")
+    lines = [f"{experiment.name}, {format_count(len(domains), 'parameter')}, {budget}"]
+    if trials != 1 and all(len(domain.values() or ()) == 1 for domain in domains.values()):
+        lines.append(
+            "Nothing is searched, so all trials have the same configuration. For a single one, set "
+            "budget.trials: 1; to repeat it with other seeds, set repeats."
+        )
+    return lines
+
+
 def format_counts(history: History) -> str:
     """Write how many trials are in which state; "" where there are none."""
     return ", ".join(f"{len(found)} {state}" for state in _STATES if (found := history.in_state(state)))

@@ -43,7 +43,9 @@ def options_of(source: str) -> list[ScriptOption]:
     """
     try:
         tree = ast.parse(source)
-    except (SyntaxError, ValueError) as error:
+    except SyntaxError as error:
+        raise DataError(f"it is not valid Python, line {error.lineno}: {error.msg}") from error
+    except ValueError as error:
         raise DataError(f"it is not valid Python: {error}") from error
     found: dict[str, ScriptOption] = {}
     calls = sorted((node for node in ast.walk(tree) if isinstance(node, ast.Call)), key=_place_of)

@@ -20,4 +20,5 @@ STRATEGIES = Registry(
         "pipeline": "workbench.strategies.pipeline:Pipeline",
     },
     group="workbench.strategies",
+    needs=("capabilities", "setup", "forward_backward", "update"),
 )

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from workbench.errors import ExperimentError
 from workbench.strategies import STRATEGIES
 
 
@@ -62,6 +65,20 @@ def capabilities_of(name: str, *, field: str | None = "plan.strategy") -> Capabi
         UnknownNameError: If no package registers the name.
     """
     return BUILT_IN.get(name) or STRATEGIES.load(name, field=field).capabilities
+
+
+def strategies_that(can: Callable[[Capabilities], bool]) -> list[str]:
+    """Return the strategies that can do something; those that cannot be imported are no choice.
+
+    Args:
+        can: From what a strategy can do to whether it is wanted.
+    """
+    found: list[str] = []
+    for name in STRATEGIES.names():
+        with contextlib.suppress(ExperimentError):
+            if can(capabilities_of(name)):
+                found.append(name)
+    return found
 
 
 def strategy_on(name: str, num_workers: int) -> str:
