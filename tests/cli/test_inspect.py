@@ -324,10 +324,11 @@ def test_check_names_the_number_of_trials_that_a_run_gets_without_a_budget(shell
 
 
 def test_check_notes_that_nothing_is_searched(shell: Shell) -> None:
-    fixed = {**EXPERIMENT, "search": {"lr": 0.1}, "budget": {"trials": 3}}
-    (shell.folder / "fixed.yaml").write_text(json.dumps(fixed))
-    assert "all trials have the same configuration" in shell("check", "fixed.yaml", "--no-step")[1]
-    code, out, _ = shell("check", "fixed.yaml", "--no-step", "--set", "budget.trials=1")
+    text = "train: json:dumps\nobjectives: [{metric: y, goal: minimize}]\nsearch: {lr: 0.1}\n"
+    file = shell.folder / "fixed.yaml"
+    file.write_text(f"{text}budget: {{trials: 3}}\n", encoding="utf-8")
+    assert "all trials have the same configuration" in shell("check", file, "--no-step")[1]
+    code, out, _ = shell("check", file, "--no-step", "--set", "budget.trials=1")
     assert (code, "same configuration" in out) == (0, False)
 
 

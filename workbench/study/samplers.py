@@ -176,10 +176,9 @@ class _GP(GPSampler):
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        import torch  # noqa: F401  # its threads can be limited only once it is loaded
         from threadpoolctl import threadpool_limits
 
-        with threadpool_limits(limits=1):
+        with threadpool_limits(limits=1):  # of what is loaded: from the second proposal on
             return super().sample_relative(study, trial, search_space)
 
 
