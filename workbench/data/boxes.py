@@ -4,24 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
-from pydantic import Field, model_validator
-from typing_extensions import Self
 
-from workbench.data.images import FolderSplit, paired_files, pixel_reading
-from workbench.data.options import DatasetOptions, existing_path
-from workbench.data.reading import Reading
-from workbench.data.scenes import load_scenes
+from workbench.data.images import FolderSplit, paired_files
+from workbench.data.options import existing_path
+from workbench.data.scenes import SceneOptions, load_scenes
 from workbench.data.splits import ArraySplit, Datasets, Task, split_indices
-from workbench.errors import DataError, ExperimentError
+from workbench.errors import DataError
 
 NO_BOX = -1
 """The class of a row of targets that holds no box, where other images have more boxes."""
 
 
-class BoxesOptions(DatasetOptions):
+class BoxesOptions(SceneOptions):
     """A folder with `images` and `labels`, files of the same names, to find things in images.
 
     Labels are in the format of YOLO: a text file for each image, a line for each box, with the number of the
@@ -29,21 +25,6 @@ class BoxesOptions(DatasetOptions):
     values go from -1 (black) to 1 (white). Without a path, 1,000 noisy scenes of 32 x 32 pixels with
     scikit-learn's handwritten digits, to be found and read.
     """
-
-    path: Path | None = Field(None, description="The folder; scenes of digits by default.")
-    size: int = Field(64, ge=8, le=1024, description="Height and width in pixels; scenes have 32.")
-    channels: Literal[1, 3] = Field(3, description="1 for grey, 3 for red, green and blue; scenes have 1.")
-    classes: tuple[str, ...] = Field(
-        (), description="Names of the classes by number; numbers up to the largest of all labels by default."
-    )
-    validation_fraction: float = Field(0.2, gt=0.0, lt=1.0, description="Share of the images held out.")
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        for option in ("size", "channels", "classes"):
-            if self.path is None and option in self.model_fields_set:
-                raise ExperimentError("needs a folder", field=option, next_step="Set path to a folder.")
-        return self
 
     def find_task(self) -> Task:
         """Return the task; see DatasetOptions.find_task."""
@@ -78,10 +59,6 @@ class BoxesOptions(DatasetOptions):
             class_names=names,
             target_shape=targets.shape[1:],
         )
-
-    def reading(self, *, seed: int) -> Reading:
-        """Return how pixels from 0 to 255 become inputs; see DatasetOptions.reading."""
-        return pixel_reading(self.load(seed=seed, cache=None).train)
 
     def _names(self, labels: Sequence[str], targets: np.ndarray) -> tuple[str, ...]:
         largest = int(targets[..., 0].max())

@@ -8,44 +8,26 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from pydantic import Field, model_validator
-from typing_extensions import Self
 
 from workbench.data.cache import Cached, cached, file_stamp
-from workbench.data.images import ENDINGS, paired_files, pixel_reading
-from workbench.data.options import DatasetOptions, existing_path
-from workbench.data.reading import Reading
-from workbench.data.scenes import load_scenes
+from workbench.data.images import ENDINGS, paired_files
+from workbench.data.options import existing_path
+from workbench.data.scenes import SceneOptions, load_scenes
 from workbench.data.splits import ArraySplit, Datasets, Split, Task, split_indices
-from workbench.errors import DataError, ExperimentError
+from workbench.errors import DataError
 
 IGNORED = -100
 """The class of a pixel that losses and metrics leave out."""
 _UNKNOWN_PIXEL = 255
 
 
-class MasksOptions(DatasetOptions):
+class MasksOptions(SceneOptions):
     """A folder with `images` and `masks`, files of the same names, to find the class of each pixel.
 
     A pixel of a mask is the number of its class, in a grey or a palette image; 255 is left out. Images and
     masks are resized to squares; values of images go from -1 (black) to 1 (white). Without a path, 1,000
     noisy scenes of 32 x 32 pixels with scikit-learn's handwritten digits, to be found and read.
     """
-
-    path: Path | None = Field(None, description="The folder; scenes of digits by default.")
-    size: int = Field(64, ge=8, le=1024, description="Height and width in pixels; scenes have 32.")
-    channels: Literal[1, 3] = Field(3, description="1 for grey, 3 for red, green and blue; scenes have 1.")
-    classes: tuple[str, ...] = Field(
-        (), description="Names of the classes by number; numbers up to the largest of all masks by default."
-    )
-    validation_fraction: float = Field(0.2, gt=0.0, lt=1.0, description="Share of the images held out.")
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        for option in ("size", "channels", "classes"):
-            if self.path is None and option in self.model_fields_set:
-                raise ExperimentError("needs a folder", field=option, next_step="Set path to a folder.")
-        return self
 
     def find_task(self) -> Task:
         """Return the task; see DatasetOptions.find_task."""
@@ -75,10 +57,6 @@ class MasksOptions(DatasetOptions):
             class_names=names,
             target_shape=shape[1:],
         )
-
-    def reading(self, *, seed: int) -> Reading:
-        """Return how pixels from 0 to 255 become inputs; see DatasetOptions.reading."""
-        return pixel_reading(self.load(seed=seed, cache=None).train)
 
     def _numbered(self, masks: Sequence[str], cache: Path | None) -> tuple[str, ...]:
         """Return the numbers up to the largest that a mask holds, for which all are read once."""

@@ -1,16 +1,48 @@
-"""Noisy images with a few handwritten digits in each, to be found and read: pixels, masks and boxes."""
+"""Images that show several things each: options of their folders, and scenes of digits in place of one.
+
+What is to be found in them, the class of each pixel or boxes, is left to `masks` and `boxes`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
+from pydantic import Field, model_validator
+from typing_extensions import Self
 
 from workbench.data.cache import Cached, cached
-from workbench.data.images import MIDDLE
+from workbench.data.images import MIDDLE, pixel_reading
+from workbench.data.options import DatasetOptions
+from workbench.data.reading import Reading
+from workbench.errors import ExperimentError
 
 _NUM_SCENES, _SIZE, _NUM_DIGITS, _DIGIT = 1_000, 32, 3, 8
+
+
+class SceneOptions(DatasetOptions):
+    """How a folder of images that show several things each is read; by default, scenes of digits."""
+
+    path: Path | None = Field(None, description="The folder; scenes of digits by default.")
+    size: int = Field(64, ge=8, le=1024, description="Height and width in pixels; scenes have 32.")
+    channels: Literal[1, 3] = Field(3, description="1 for grey, 3 for red, green and blue; scenes have 1.")
+    classes: tuple[str, ...] = Field(
+        (), description="Names of the classes by number; numbers up to the largest that is found by default."
+    )
+    validation_fraction: float = Field(0.2, gt=0.0, lt=1.0, description="Share of the images held out.")
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        for option in ("size", "channels", "classes"):
+            if self.path is None and option in self.model_fields_set:
+                raise ExperimentError("needs a folder", field=option, next_step="Set path to a folder.")
+        return self
+
+    def reading(self, *, seed: int) -> Reading:
+        """Return how pixels from 0 to 255 become inputs; see DatasetOptions.reading."""
+        return pixel_reading(self.load(seed=seed, cache=None).train)
 
 
 def load_scenes(cache: Path | None) -> Mapping[str, np.ndarray]:
