@@ -214,7 +214,7 @@ class _Figures:
     def _importance(self) -> str:
         if not self.importance:
             return ""
-        caption = "How much each parameter decides of the values over the whole space, with its 90 % interval."
+        caption = "How much each parameter decides over the whole space, with its 90 % interval."
         undecided = [name for name, (share, _, _) in self.importance.items() if share == 0]
         if undecided:
             caption += f" No more than chance: {text(', '.join(sorted(undecided)))}."
