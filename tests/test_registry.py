@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -39,12 +40,23 @@ def test_a_wrong_reference_is_refused(reference: str, message: str) -> None:
     assert message in str(refusal.value)
 
 
-def test_a_package_adds_names_by_entry_points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    information = tmp_path / "other-1.0.dist-info"
-    information.mkdir()
-    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: other\nVersion: 1.0\n")
-    (information / "entry_points.txt").write_text("[workbench.things]\ndumps = json:dumps\n")
-    monkeypatch.syspath_prepend(str(tmp_path))
+@pytest.fixture
+def register(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Let another package register things, by name."""
+
+    def write(**references: str) -> None:
+        information = tmp_path / "other-1.0.dist-info"
+        information.mkdir()
+        (information / "METADATA").write_text("Metadata-Version: 2.1\nName: other\nVersion: 1.0\n")
+        points = "".join(f"{name} = {reference}\n" for name, reference in references.items())
+        (information / "entry_points.txt").write_text(f"[workbench.things]\n{points}")
+        monkeypatch.syspath_prepend(str(tmp_path))
+
+    return write
+
+
+def test_a_package_adds_names_by_entry_points(register: Callable[..., None]) -> None:
+    register(dumps="json:dumps")
     registry = Registry("thing", {}, group="workbench.things")
     assert registry.names() == ["dumps"]
     assert registry.load("dumps")([1]) == "[1]"
@@ -52,15 +64,8 @@ def test_a_package_adds_names_by_entry_points(tmp_path: Path, monkeypatch: pytes
         Registry("thing", {"dumps": "pickle:dumps"}, group="workbench.things").names()
 
 
-def test_an_object_of_another_package_has_what_is_needed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    information = tmp_path / "other-1.0.dist-info"
-    information.mkdir()
-    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: other\nVersion: 1.0\n")
-    points = "[workbench.things]\ndumps = json:dumps\nunfinished = collections.abc:Sized\n"
-    (information / "entry_points.txt").write_text(points)
-    monkeypatch.syspath_prepend(str(tmp_path))
+def test_an_object_of_another_package_has_what_is_needed(register: Callable[..., None]) -> None:
+    register(dumps="json:dumps", unfinished="collections.abc:Sized")
     registry = Registry("thing", {"built_in": "json:loads"}, group="workbench.things", needs=["pack"])
     registry.load("built_in")
     with pytest.raises(ExperimentError, match="registered as the thing 'dumps', lacks pack"):

@@ -14,17 +14,12 @@ from dataclasses import dataclass
 
 import numpy as np
 from optuna.trial import TrialState
-from scipy.special import erfcx, ndtr
 
 from workbench.study.gaussian_process import GaussianProcess, Kernel, fit
 from workbench.study.knowledge import MIN_PROCESS_RESULTS, Result
 from workbench.study.partial_results import Reading
 
 _MIN_SPREAD = 1e-6
-# Over which part of a standard deviation the possible improvement fades out below the best value.
-_GAIN_WIDTH = 0.1
-# From here down the logarithm is that of its exponential, which would underflow.
-_FAR_BELOW = -30.0
 
 
 @dataclass(frozen=True)
@@ -102,38 +97,3 @@ def full_seconds(results: Sequence[Result], reading: Reading) -> np.ndarray:
         elif held_s > 0 and reached > 0:
             found[row] = held_s * max(reading.end(result.trial, longest) / reached, 1.0)
     return found
-
-
-def log_possible_improvement(possible: np.ndarray, best: float) -> np.ndarray:
-    """Return the logarithm of how far configurations may improve on the best value, where stopping is cheap.
-
-    Where it says nothing of costs, it orders configurations as what they may be worth does.
-
-    Args:
-        possible: Standardised values that are possible, shape [m].
-        best: The best value so far, standardised.
-    """
-    gain = (possible - best) / _GAIN_WIDTH
-    return np.where(gain < _FAR_BELOW, gain, np.log(np.logaddexp(0.0, np.maximum(gain, _FAR_BELOW))))
-
-
-def log_expected_improvement(mean: np.ndarray, deviation: np.ndarray, best: float) -> np.ndarray:
-    """Return the logarithm of the improvement on the best value that is to be expected.
-
-    Source: Jones, Schonlau and Welch, Efficient global optimization, 1998; its logarithm as in Ament et al.,
-    Unexpected improvements to expected improvement, NeurIPS 2023.
-
-    Args:
-        mean: Predicted values, shape [m].
-        deviation: Their standard deviations, shape [m].
-        best: The best value so far.
-    """
-    z = (mean - best) / deviation
-    log_density = -0.5 * (z**2 + math.log(2 * math.pi))
-    below = np.minimum(z, 0.0)
-    # The scaled complementary error function is the quotient of distribution and density, without underflow.
-    left = 1.0 + math.sqrt(math.pi / 2) * below * erfcx(-below / math.sqrt(2))
-    log_below = log_density + np.log(np.maximum(left, 1e-16))
-    above = np.maximum(z, 0.0)
-    log_above = np.log(np.exp(-0.5 * (above**2 + math.log(2 * math.pi))) + above * ndtr(above))
-    return np.log(deviation) + np.where(z < 0, log_below, log_above)

@@ -6,7 +6,6 @@ predicts; both count the hypervolume that is gained.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -149,18 +148,12 @@ class ExpectedGain:
         """
         from scipy.special import ndtr  # light installations lack SciPy
 
-        by_line = _expected_excess(means[:, -1:], deviations[:, -1:], self._bounds)
+        from workbench.study.improvement import expected_improvement
+
+        by_line = expected_improvement(means[:, -1:], deviations[:, -1:], self._bounds)
         for index, places in enumerate(self._lines.T):
             by_line *= ndtr((means[:, index, None] - places) / deviations[:, index, None])
         return np.log(by_line.mean(1) + 1e-300)
-
-
-def _expected_excess(means: np.ndarray, deviations: np.ndarray, bounds: np.ndarray) -> np.ndarray:
-    """Return by how much normally distributed values are expected to exceed bounds."""
-    from scipy.special import ndtr
-
-    scaled = (means - bounds) / deviations
-    return deviations * (scaled * ndtr(scaled) + np.exp(-0.5 * scaled**2) / math.sqrt(2 * math.pi))
 
 
 def _covers(places: np.ndarray, points: np.ndarray) -> np.ndarray:

@@ -11,6 +11,7 @@ import dataclasses
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,6 +21,9 @@ from workbench.study.encoding import Encoding
 from workbench.study.parameters import Parameters
 from workbench.study.partial_results import without_outliers
 from workbench.study.records import ConfigurationRecord, Outcome
+
+if TYPE_CHECKING:
+    from workbench.study.gaussian_process import GaussianProcess, Kernel
 
 MIN_TRIALS = 10
 MAX_NEGLIGIBLE = 0.1
@@ -130,22 +134,17 @@ class _Judge:
 
     def effects(self, features: np.ndarray, values: np.ndarray) -> np.ndarray:
         """Return the part of the variance over the space in which each parameter has a share."""
-        from workbench.study.gaussian_process import GaussianProcess, fit
-
         if np.ptp(values) == 0:
             return np.zeros(len(self.moved))
-        standard = (values - values.mean()) / values.std()
-        process = GaussianProcess(fit(features, self.groups, standard), self.groups, features, standard)
+        standard, kernel = self._fitted(features, values)
+        process = self._process(kernel, features, standard)
         expected = process.predict(self.first)[0]
         return np.array([((expected - process.predict(one)[0]) ** 2).mean() / 2 for one in self.moved])
 
     def evidence(self, features: np.ndarray, values: np.ndarray) -> np.ndarray:
         """Return by how much the logarithm of the probability of values falls without each parameter."""
-        from workbench.study.gaussian_process import GaussianProcess, fit
-
-        standard = (values - values.mean()) / values.std()
-        kernel = fit(features, self.groups, standard)
-        whole = GaussianProcess(kernel, self.groups, features, standard).log_evidence
+        standard, kernel = self._fitted(features, values)
+        whole = self._process(kernel, features, standard).log_evidence
         lost: list[float] = []
         for column in range(len(self.moved)):
             lengths = kernel.log_lengths.copy()
@@ -154,9 +153,20 @@ class _Judge:
                 dataclasses.replace(kernel, log_lengths=lengths, log_noise=noise)
                 for noise in (kernel.log_noise, *_NOISES)
             )
-            processes = (GaussianProcess(one, self.groups, features, standard) for one in without)
-            lost.append(whole - max(process.log_evidence for process in processes))
+            lost.append(whole - max(self._process(one, features, standard).log_evidence for one in without))
         return np.array(lost)
+
+    def _fitted(self, features: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, Kernel]:
+        """Return the standardised values, and the hyper-parameters that fit them."""
+        from workbench.study.gaussian_process import fit  # light installations lack SciPy
+
+        standard = (values - values.mean()) / values.std()
+        return standard, fit(features, self.groups, standard)
+
+    def _process(self, kernel: Kernel, features: np.ndarray, standard: np.ndarray) -> GaussianProcess:
+        from workbench.study.gaussian_process import GaussianProcess
+
+        return GaussianProcess(kernel, self.groups, features, standard)
 
 
 def _shares(

@@ -20,11 +20,12 @@ from scipy.special import log_ndtr
 from threadpoolctl import ThreadpoolController
 
 from workbench.study.climbing import Climber
-from workbench.study.cost import Cost, full_seconds, log_expected_improvement, log_possible_improvement
+from workbench.study.cost import Cost, full_seconds
 from workbench.study.cost_limit import CostLimit
 from workbench.study.design import DesignSampler
 from workbench.study.front import ExpectedGain
 from workbench.study.gaussian_process import GaussianProcess, Kernel, fit
+from workbench.study.improvement import log_expected_improvement, log_possible_improvement
 from workbench.study.knowledge import MIN_PROCESS_RESULTS, Knowledge, Result
 from workbench.study.limits import keeps_limits
 from workbench.study.parameters import Parameters

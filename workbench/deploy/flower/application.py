@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from workbench.data import Datasets, Split
+from workbench.data import Datasets, Split, draws
 from workbench.deploy.flower import learning, scripts
 from workbench.deploy.flower.learning import EVALUATE, INITIAL, MODEL, SETTINGS, TRAIN, packed
 from workbench.errors import RunError
@@ -43,6 +43,7 @@ from workbench.training.task import TrialTask
 
 FOLDER, CLIENTS = "flower", "clients"
 _PACKAGE = "federation"
+_CODE = (learning, aggregation, server_rules, draws)
 _AS_IT_IS = "Export it without --format flower."
 
 
@@ -94,9 +95,8 @@ def write_application(folder: Path, task: TrialTask, name: str) -> None:
     (package / MODEL).write_text(
         json.dumps(_programs(experiment, datasets, model, written["sent"])), encoding="utf-8"
     )
-    for module in (learning, aggregation, server_rules):
-        path = package / f"{module.__name__.rpartition('.')[2]}.py"
-        path.write_text(_source(module), encoding="utf-8")
+    for module in _CODE:
+        (package / f"{_name_of(module)}.py").write_text(_source(module), encoding="utf-8")
     for file, text in scripts.files(_PACKAGE, **_words(name, written, settings)).items():
         (folder / file).write_text(text, encoding="utf-8")
     _write_clients(folder / CLIENTS, datasets, experiment, settings)
@@ -232,8 +232,15 @@ def _quiet() -> Iterator[None]:
 
 
 def _source(module: ModuleType) -> str:
-    """Return the code of a module as it is in the application."""
-    return inspect.getsource(module).replace("from workbench.federated.", f"from {_PACKAGE}.")
+    """Return the code of a module as it is in the application, beside the others."""
+    source = inspect.getsource(module)
+    for other in _CODE:
+        source = source.replace(f"from {other.__name__} import", f"from {_PACKAGE}.{_name_of(other)} import")
+    return source
+
+
+def _name_of(module: ModuleType) -> str:
+    return module.__name__.rpartition(".")[2]
 
 
 def _words(name: str, written: dict[str, Any], settings: TrialSettings) -> dict[str, Any]:

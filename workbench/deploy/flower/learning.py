@@ -1,6 +1,6 @@
 """What a client and the server of a federation compute in one round, with torch and numpy only.
 
-It is copied as it is into an application for Flower, with the modules of `federated` that it imports. Moving
+It is copied as it is into an application for Flower, with the modules of ours that it imports. Moving
 weights between devices, and drawing who takes part, is left to Flower.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import io
 import json
-import random
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from workbench.data.draws import seed_generators, seed_of
 from workbench.federated.aggregation import krum, trimmed_mean, weighted_mean
 from workbench.federated.server_rules import Server
 
@@ -75,8 +75,8 @@ class Learning:
         optimizer = _optimizer(settings, parameters)
         for group in optimizer.param_groups:
             group["lr"] = settings["rates"][number] * group.get("lr_factor", 1.0)
-        seed = _seed_of(settings["seed"], number, client)
-        _seed_generators(seed)
+        seed = seed_of(settings["seed"], number, client)
+        seed_generators(seed)
         loss_sum, num_trained = 0.0, 0
         for local_epoch in range(settings["local_epochs"]):
             order = np.random.default_rng([seed, local_epoch]).permutation(len(targets))
@@ -212,13 +212,3 @@ def _optimizer(settings: Mapping[str, Any], parameters: Mapping[str, nn.Paramete
         }
         groups.append({"params": [parameters[name] for name in group["names"]], **options})
     return getattr(torch.optim, settings["optimizer"]["name"])(groups)
-
-
-def _seed_of(*key: int) -> int:
-    return int(np.random.SeedSequence(key).generate_state(1)[0])
-
-
-def _seed_generators(seed: int) -> None:
-    random.seed(seed)
-    np.random.seed(seed)
-    torch.manual_seed(seed)
