@@ -37,7 +37,8 @@ def hold(store: Store, notes: Path, **fields: object) -> tuple[Sweep, Run]:
 
 
 def proposals(sweep: Sweep) -> list[dict[str, object]]:
-    return [event.model_dump(exclude={"time_unix_s"}) for event in sweep.of(TrialProposed)]
+    measured = {"time_unix_s", "choosing_s"}
+    return [event.model_dump(exclude=measured) for event in sweep.of(TrialProposed)]
 
 
 def goes_on(process: psutil.Process) -> bool:
@@ -69,7 +70,8 @@ def test_more_trials_run_at_once_as_soon_as_they_may_and_a_new_driver_knows(
     wait_until(lambda: len(sweep.of(DriverStarted)) == 2 and num_running(sweep) == 1)
 
     assert run.to_json()["settings"] == {
-        "resources.concurrency": 1, "budget.trials": 4, "budget.time": 3600.0, "budget.plateau": 9,
+        "resources.concurrency": 1, "budget.trials": 4, "budget.time": 3600.0, "budget.gpu_time": None,
+        "budget.energy": None, "budget.money": None, "budget.plateau": 9,
     }  # fmt: skip
     assert store.run(sweep.run_id).experiment_hash == sweep.experiment.hash()
     assert num_running(sweep) == 1
@@ -118,7 +120,7 @@ def test_a_run_that_goes_on_proposes_what_a_longer_one_would_have(store: Store) 
     longer = Sweep.create(store, "curve", budget={"trials": 9}, **fields).launch()
     sweep = Sweep.create(store, "curve", budget={"trials": 4}, **fields).launch().wait("complete")
     run = Run(store, sweep.run_id)
-    with pytest.raises(RunError, match="workbench extend"):
+    with pytest.raises(RunError, match=rf'wb.attach\("{sweep.run_id}"\).extend\(trials=10\)'):
         run.resume()
     with pytest.raises(ExperimentError, match="no such limit"):
         run.extend(time="1h")
