@@ -54,11 +54,18 @@ def test_rows_are_read_in_order_with_what_lacks_as_none(tmp_path: Path) -> None:
         ("gpus,step_time_s\n1\n", "line 2, column step_time_s: the line ends before it"),
         ("gpus,step_time_s\n1,2,3\n", "line 2: more cells than the 2 columns"),
         ("gpus,step_time_s,sync_time_s\n1,2,-3\n", "column sync_time_s: '-3'"),
+        ("gpus,step_time_s,gpus\n1,2,3\n", "gpus: .*has the column gpus more than once"),
+        ("gpus,step_time_s,sync_times\n1,2,1\n", "a column sync_times that is not read. Name it sync_time_s"),
     ],
 )
 def test_a_malformed_table_is_refused_by_column_and_line(text: str, said: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=said):
         read_table(write(tmp_path, text), *COLUMNS)
+
+
+def test_a_table_of_other_things_is_refused_though_every_column_is_optional(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"none of the columns that are read; allowed: .*sync_time_s"):
+        read_table(write(tmp_path, "replicas;stages\n2;2\n"), COLUMNS[-1])
 
 
 def test_a_file_that_is_not_there_or_no_text_is_refused(tmp_path: Path) -> None:

@@ -3,7 +3,8 @@
 Run `python -m tests.benchmarks advisor_plans`. From the folder `parallel/` of public measurements: steps of
 GPT models on one node and on many, and peak memory of Llama-like models. All goes through the tables that
 `what-if step-time` and `what-if memory` read. A model's plans in two and three dimensions are predicted from
-its plans in one; a model is left out and predicted from the others. The chosen plan is predicted to be the
+its plans in one, from few of them, and from those on fewer devices; a model is left out and predicted from
+the others, and large clusters from small ones. The chosen plan is predicted to be the
 fastest of those with the same devices, model and global batch. The rival is the nearest row.
 """
 
@@ -100,6 +101,26 @@ def splits_of(folder: Path) -> dict[str, tuple[list[tuple[Rows, Rows]], Predict]
         [(model, [row for row in one if row[0].shape == name]) for name, model in models_in(one_way).items()],
         predict_times,
     )
+    for ways in (2, 3):
+        splits[f"{ways} dimensions, 12 plans seen"] = (
+            [
+                (few, [row for row in several if row[0].shape == name and ways_of(row[0]) == ways])
+                for turn in range(3)
+                for name, model in models_in(one_way).items()
+                for few in [some_of(model, 12, turn)]
+            ],
+            predict_times,
+        )
+        splits[f"{ways} dimensions, from fewer GPUs"] = (
+            [
+                (
+                    [row for row in model if row[0].num_workers < 4],
+                    [row for row in several if row[0].shape == name and ways_of(row[0]) == ways],
+                )
+                for name, model in models_in(one_way).items()
+            ],
+            predict_times,
+        )
     splits["one node, model left out"] = (leave_models_out(one_way, one), predict_times)
     splits["many nodes, model left out"] = (leave_models_out(many, many), predict_times)
     splits["many nodes, a fifth left out"] = (
@@ -107,6 +128,22 @@ def splits_of(folder: Path) -> dict[str, tuple[list[tuple[Rows, Rows]], Predict]
         predict_times,
     )
     splits["memory, model left out"] = (leave_models_out(peaks, peaks), predict_peaks)
+    splits["memory, model left out, 50 rows seen"] = (
+        [
+            (some_of(seen, 50, turn), unseen)
+            for turn in range(3)
+            for seen, unseen in leave_models_out(peaks, peaks)
+        ],
+        predict_peaks,
+    )
+    splits["memory, from 4 nodes to more"] = (
+        [([row for row in peaks if row[0].nodes <= 4], [row for row in peaks if row[0].nodes > 4])],
+        predict_peaks,
+    )
+    splits["memory, from 16 nodes to more"] = (
+        [([row for row in peaks if row[0].nodes <= 16], [row for row in peaks if row[0].nodes > 16])],
+        predict_peaks,
+    )
     splits["memory, a twelfth of the rows"] = (
         [(peaks[turn::12], [row for at, row in enumerate(peaks) if at % 12 != turn]) for turn in range(3)],
         predict_peaks,
@@ -127,6 +164,11 @@ def leave_models_out(seen: Rows, unseen: Rows) -> list[tuple[Rows, Rows]]:
     return [
         ([row for row in seen if row[0].shape != name], model) for name, model in models_in(unseen).items()
     ]
+
+
+def some_of(rows: Rows, most: int, turn: int) -> Rows:
+    """Draw some of the rows, others each turn."""
+    return [rows[index] for index in np.random.default_rng(turn).permutation(len(rows))[:most]]
 
 
 def ways_of(plan: ParallelPlan) -> int:

@@ -98,3 +98,18 @@ def test_what_is_shared_further_needs_no_more(plan: ParallelPlan, seed: int) -> 
     parameters = np.random.default_rng(seed).normal(0.0, 1.0, len(PARAMETERS))
     peaks = log_peak(parameters, put_in_columns([replace(plan, zero=zero) for zero in range(4)]))
     assert np.all(np.diff(peaks) <= 1e-9)
+
+
+def test_a_small_model_predicts_with_the_table_that_embeds_and_a_large_one_with_its_own() -> None:
+    parameters = np.zeros(len(PARAMETERS))
+    parameters[PARAMETERS.index("tied_share")] = math.log(0.09)
+    small = replace(SMALL, vocabulary=128_000, sequence=1)
+    large = replace(small, hidden=8192, feed_forward=28_672, layers=80)
+    for shape, num_tables in ((small, 1.0), (large, 2.0)):
+        plans = [ParallelPlan(stages=stages, shape=shape) for stages in (1, 2)]
+        one, two = np.exp(log_peak(parameters, put_in_columns(plans)))
+        words, hidden, wide = shape.vocabulary or 0, shape.hidden or 0, shape.feed_forward or 0
+        block = (shape.layers or 0) * (4.0 * hidden**2 + 3.0 * hidden * wide)
+        # With factors of 1 a parameter takes two bytes, and what is beside them is a GB.
+        assert one == pytest.approx(1.0 + 2e-9 * (block + num_tables * words * hidden), rel=0.02)
+        assert two < one

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import difflib
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,6 +14,8 @@ from typing import Any, TypeVar
 from workbench.errors import DataError
 
 _Made = TypeVar("_Made")
+# How alike a name must be to that of a column that lacks.
+_MISSPELT = 0.85
 
 
 @dataclass(frozen=True)
@@ -31,7 +34,7 @@ class Column:
 
 
 def read_table(path: Path, *columns: Column) -> list[dict[str, Any]]:
-    """Read the rows of a CSV file; further columns are left out.
+    """Read the rows of a CSV file; columns of other names are left out, unless one seems to be misspelt.
 
     Args:
         path: The file; its first line names the columns.
@@ -41,7 +44,8 @@ def read_table(path: Path, *columns: Column) -> list[dict[str, Any]]:
         One mapping a row, with every one of `columns`.
 
     Raises:
-        DataError: If the file cannot be read, lacks a column, or a cell is not what its column holds.
+        DataError: If the file cannot be read, lacks a column or has one twice, or a cell is not what its
+            column holds.
     """
     return read_objects(path, dict, *columns)
 
@@ -103,12 +107,22 @@ def _make_of(path: Path, line: int, make: Callable[[dict[str, Any]], _Made], row
 
 
 def _check_heads(path: Path, heads: list[str], columns: tuple[Column, ...]) -> None:
-    for column in columns:
-        if column.required and column.name not in heads:
+    """Refuse a table that lacks a column, has one twice, or in which an optional one seems to be misspelt."""
+    allowed = ", ".join(each.name + ("" if each.required else " (optional)") for each in columns)
+    lacking = [each for each in columns if each.name not in heads]
+    for column in lacking:
+        if column.required:
+            raise DataError(f"{path} has no column {column.name}", field=column.name, allowed=allowed)
+    if len(lacking) == len(columns):
+        raise DataError(f"{path} has none of the columns that are read", allowed=allowed)
+    for head in heads:
+        known = head in {each.name for each in columns}
+        if known and heads.count(head) > 1:
+            raise DataError(f"{path} has the column {head} more than once", field=head)
+        close = difflib.get_close_matches(head, [each.name for each in lacking], 1, _MISSPELT)
+        if close and not known:
             raise DataError(
-                f"{path} has no column {column.name}",
-                field=column.name,
-                allowed=", ".join(each.name + ("" if each.required else " (optional)") for each in columns),
+                f"{path} has a column {head} that is not read", field=head, next_step=f"Name it {close[0]}."
             )
 
 

@@ -82,8 +82,8 @@ def put_in_columns(plans: Sequence[ParallelPlan], known: Sequence[ParallelPlan] 
         known: Plans whose shapes fill in for what is unknown of the others; the plans themselves by default.
 
     Returns:
-        An array for each dimension, each number of a shape, and `workers_per_node`; `several_nodes` is 0 or
-        1.
+        An array for each dimension, each number of a shape, and `workers_per_node`; `several_nodes` and
+        `tensor_across`, whether tensor parts lie on several nodes, are 0 or 1.
     """
     usual = _usual_shape(plans if known is None else known)
     columns: dict[str, Array] = {
@@ -96,8 +96,9 @@ def put_in_columns(plans: Sequence[ParallelPlan], known: Sequence[ParallelPlan] 
     workers = columns["replicas"] * columns["stages"] * columns["tensor"]
     columns["workers_per_node"] = workers / columns["nodes"]
     columns["several_nodes"] = (columns["nodes"] > 1.0).astype(float)
+    columns["tensor_across"] = (columns["tensor"] > columns["workers_per_node"]).astype(float)
     for name in list(columns):
-        if name not in ("zero", "several_nodes"):
+        if name not in ("zero", "several_nodes", "tensor_across"):
             columns[f"log_{name}"] = np.log2(columns[name])
     return columns
 

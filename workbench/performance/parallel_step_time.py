@@ -38,7 +38,7 @@ _PARTS = (
 _NOISE = 0.02
 _DEVIATION_PER_DOUBLING = {
     "hidden": 0.15, "layers": 0.05, "sequence": 0.15, "tensor": 0.15, "stages": 0.1, "replicas": 0.03,
-    "micro_batch": 0.1, "accumulation": 0.02, "nodes": 0.1,
+    "micro_batch": 0.16, "accumulation": 0.02, "nodes": 0.1,
 }  # fmt: skip
 
 

@@ -4,11 +4,11 @@ With R replicas, p stages, t tensor parts, m micro batches of b samples of s tok
 f channels in the feed-forward part, and V words:
 
     held     = L/p + (extra + balance V h / N) (1 - 1/p)        layers of the fullest stage, N parameters each
-    weights  = (N held + V h) / t                               parameters there; V h counts more if p = 1
-    state    = weights (w, shared by replicas in part, + o / R where the optimizer's state is shared)
+    weights  = (N held + w V h) / t                             parameters there; w tables of words if p = 1
+    state    = weights (g, shared by replicas in part, + o / R where the optimizer's state is shared)
     kept     = b s held ((x h + y f) / t + z h)                 activations of one micro batch
     first    = state + kept min(m, p) + logits b s V / t if p = 1
-    last     = state + kept + l logits b s V / t                where p > 1
+    last     = state + kept + l logits b s V / t                where p > 1; l < 1
     peak     = constant + the larger of the two
 
 Each factor is fitted as a logarithm under a belief that comes from bytes per parameter and per value; what is
@@ -40,6 +40,8 @@ from workbench.performance.step_law import p_norm
 
 MAX_ROWS = 1500
 _GB = 1e9
+# How sharply models are divided into those that use one table of words twice, and others.
+_TIED_POWER = 6.0
 # What a factor is believed to be: its middle, and the deviation of its logarithm.
 _BELIEFS = {
     # Bytes per parameter: half-precision parameters and gradients, and gradients summed in full precision.
@@ -48,15 +50,16 @@ _BELIEFS = {
     "weights_shared": (0.37, 1.0),
     # Parameters in full precision, and two moments.
     "optimizer": (12.0, 0.4),
-    # One table of words that embeds and predicts, or two.
-    "tables": (1.3, 0.3),
+    # Models in whose parameters one table of words has a larger share use it twice: most small ones.
+    "tied_share": (0.09, 0.4),
     # Bytes per token and channel of a layer, divided by tensor parts: x, y; and not divided: z.
     "hidden": (16.0, 0.6),
     "feed_forward": (7.0, 0.6),
     "undivided": (3.0, 0.8),
     # Bytes per token and word: scores in full precision, their exponentials, gradients.
     "logits": (10.0, 0.6),
-    "logits_of_last": (0.4, 1.5),
+    # Odds of the part of them that the last of several stages holds besides its activations.
+    "logits_of_last": (0.25, 0.8),
     # Stages hold whole layers, and give the head's stage fewer.
     "extra": (0.5, 0.7),
     "balance": (0.4, 0.8),
@@ -69,8 +72,9 @@ PARAMETERS = tuple(_BELIEFS)
 _INDEX = {name: index for index, name in enumerate(PARAMETERS)}
 # Where nobody stated how large the model is, its bytes are anybody's guess.
 _DEVIATION_OF_UNKNOWN = 2.0
-_OF_SIZE = ("weights", "optimizer", "hidden", "feed_forward", "undivided", "logits")
+_OF_SIZE = ("weights", "optimizer", "hidden", "feed_forward", "undivided", "logits", "logits_of_last")
 _PLAN = {"log_stages": 0.7, "log_tensor": 0.7, "log_micro_batch": 0.7, "log_replicas": 1.5, "zero": 0.0}
+_SAME_PLAN = {"log_stages": 0.3, "log_tensor": 0.3, "log_micro_batch": 0.3, "log_replicas": 0.3}
 _PARTS = (
     Part(0.1, {"log_hidden": 1.0, "log_layers": 1.5}),
     Part(0.08, {"log_stages": 0.5, "log_micro_batch": 1.0, "zero": 0.0}),
@@ -80,6 +84,8 @@ _PARTS = (
     Part(0.08, _PLAN),
     Part(0.05, {**_PLAN, "log_hidden": 0.7}),
     Part(0.1, {"log_stages": 0.3, "log_tensor": 0.3, "log_replicas": 0.3}),
+    # Layers that are divided across nodes vary more from plan to plan.
+    Part(0.12, {**_PLAN, **_SAME_PLAN}, "tensor_across"),
 )
 _NOISE = 0.05
 _DEVIATION_PER_DOUBLING = {
@@ -160,7 +166,8 @@ def log_peak(parameters: Array, plans: Columns) -> Array:
     layer = 4.0 * hidden**2 + 3.0 * hidden * plans["feed_forward"]
     more = (value["extra"] + value["balance"] * table / layer / stages) * (1.0 - 1.0 / stages)
     held = layers / stages + more
-    weights = (held * layer + np.where(is_divided, 1.0, value["tables"]) * table) / tensor
+    tables = np.where(is_divided, 1.0, _tables_of(table / (table + layers * layer), value["tied_share"]))
+    weights = (held * layer + tables * table) / tensor
     state = weights * _bytes_per_parameter(value, plans) / _GB
     tokens = plans["micro_batch"] * plans["sequence"] / _GB
     divided = value["hidden"] * hidden + value["feed_forward"] * plans["feed_forward"]
@@ -168,9 +175,18 @@ def log_peak(parameters: Array, plans: Columns) -> Array:
     logits = tokens * plans["vocabulary"] / tensor * value["logits"]
     in_flight = np.minimum(plans["accumulation"], stages)
     first = state + kept * in_flight + np.where(is_divided, 0.0, logits)
-    last = state + kept * layers / stages / held + logits * value["logits_of_last"]
+    of_last = value["logits_of_last"] / (1.0 + value["logits_of_last"])
+    last = state + kept * layers / stages / held + logits * of_last
     joined = p_norm(first, last, 1.0 + value["sharpness"])
     return np.log(value["constant"] + np.where(is_divided, joined, first))
+
+
+def _tables_of(share: Array, tied_share: Array) -> Array:
+    """Return how many tables of words a model has, between 1 and 2.
+
+    Source: `tie_word_embeddings` of the published configurations of Llama, Qwen, Gemma and Mistral models.
+    """
+    return 1.0 + 1.0 / (1.0 + (share / tied_share) ** _TIED_POWER)
 
 
 def _bytes_per_parameter(value: dict[str, Array], plans: Columns) -> Array:
