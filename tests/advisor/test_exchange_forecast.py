@@ -30,6 +30,7 @@ PERIOD = 8
 COMPUTES_S = MEASURED_S["no limit"]["local"]
 """Replicas that agree every eighth step on a link without a limit hardly do anything but compute."""
 NAMES = [name for name in EXCHANGES.names() if name != "hierarchical"]
+"""Those that were measured, where each node held one worker."""
 
 
 def exchanges() -> dict[str, dict[str, Any]]:
@@ -106,6 +107,38 @@ def test_of_several_sweeps_the_undisturbed_times_count() -> None:
         update={"all_reduce_s": {size: 3.0 * took_s for size, took_s in quiet.all_reduce_s.items()}}
     )
     assert forecast_exchanges([quiet, disturbed]) == forecast_exchanges([quiet])
+
+
+def test_agreeing_by_way_of_nodes_is_predicted_where_their_links_were_swept_apart() -> None:
+    inside, between = Link(1e-5, 1e-10), Link(2e-4, 8e-9)
+    num_bytes, computes_s = 4.0 * 10**6, 0.02
+    traffic = {
+        "num_bytes": num_bytes, "num_rounds": 1, "period": 1, "num_servers": 1, "compute_s": 0.0,
+        "is_exact": True,
+    }  # fmt: skip
+    flat_s = between.seconds("reduce", num_bytes, 4)
+    swept = measured("1 Gbit/s").model_copy(
+        update={
+            "plan": {**measured("1 Gbit/s").plan, "workers": 4}, "workers_per_node": [2, 2],
+            "step_time_s": computes_s + flat_s, "parts_s": {"communication": flat_s},
+            "all_reduce_s": {str(size): between.seconds("reduce", size, 4) for size in SIZES_BYTES},
+            "inside_nodes_s": {str(size): inside.seconds("reduce", size, 2) for size in SIZES_BYTES},
+            "between_nodes_s": {str(size): between.seconds("reduce", size, 2) for size in SIZES_BYTES},
+            "exchanges": {
+                "allreduce": {**traffic, "way": "reduce", "is_overlapped": True},
+                "hierarchical": {**traffic, "way": "nodes", "is_overlapped": False},
+            },
+        }
+    )  # fmt: skip
+    fastest, other = forecast_exchanges([swept])
+    expected_s = computes_s + 4 * (1e-5 + num_bytes / 2 * 1e-10) + 2 * (2e-4 + num_bytes / 2 * 8e-9)
+    assert (fastest.exchange, other.exchange) == ("hierarchical", "allreduce")
+    assert fastest.step_time_s.value == pytest.approx(expected_s, rel=1e-3)
+    assert fastest.step_time_s.low < fastest.step_time_s.value < fastest.step_time_s.high
+    assert fastest.is_exact
+    assert not fastest.is_measured
+    alone = swept.model_copy(update={"inside_nodes_s": {}, "between_nodes_s": {}})
+    assert [each.exchange for each in forecast_exchanges([alone])] == ["allreduce"]
 
 
 def test_without_a_sweep_it_is_stated_what_to_run() -> None:

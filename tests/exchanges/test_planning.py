@@ -109,9 +109,9 @@ def test_fp16_and_a_rate_that_follows_the_noise_need_exact_gradients() -> None:
 
 
 def test_the_advisor_compares_only_the_exchanges_that_are_searched() -> None:
-    def variants(search: dict[str, Any], **plan: Any) -> set[tuple[Any, ...]]:
-        made = experiment(search, **plan)
-        choices = choices_of(made, num_train_samples=1000, max_workers=4, hardware=Hardware())
+    def variants(search: dict[str, Any], *, full: bool = False, **plan: Any) -> set[tuple[Any, ...]]:
+        made, hardware = experiment(search, **plan), Hardware(has_full_nodes=full)
+        choices = choices_of(made, num_train_samples=1000, max_workers=4, hardware=hardware)
         base = choices.usual_variant
         found = [base, *alternatives(base, choices.options, "speed")]
         for variant in found:
@@ -126,6 +126,9 @@ def test_the_advisor_compares_only_the_exchanges_that_are_searched() -> None:
 
     assert variants({}) == {("allreduce", 0, 0)}
     assert variants({}, exchange="powersgd") == {("powersgd", 4, 0)}
+    # An exact one that sends less between nodes is compared where there is something to save.
+    assert variants({}, full=True) == {("allreduce", 0, 0), ("hierarchical", 0, 0)}
+    assert variants({}, full=True, exchange="allreduce") == {("allreduce", 0, 0)}
     exchanges = {"exchange": {"choices": ["allreduce", "topk", "powersgd"]}}
     assert variants(exchanges) == {("allreduce", 0, 0), ("topk", 0, 100), ("powersgd", 4, 0)}
     ranks = {"exchange_rank": {"choices": [1, 8], "when": {"exchange": "powersgd"}}}

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.performance.exchange_time import Link, Way
+from workbench.performance.exchange_time import Link, Way, seconds_by_nodes
 
 SIZES: tuple[int, ...] = (4096, 65536, 524288, 4194304)
 
@@ -53,6 +53,15 @@ def test_each_way_takes_its_closed_form(
 ) -> None:
     link = Link(0.001, 1e-6)
     assert link.seconds(way, 10**6, num_replicas, num_servers=num_servers) == pytest.approx(expected_s)
+
+
+def test_agreeing_by_way_of_nodes_reduces_and_broadcasts_inside_them_and_adds_up_between_them() -> None:
+    inside, between = Link(0.001, 1e-9), Link(0.01, 1e-6)
+    expected_s = 2 * 6 * (0.001 + 0.00025) + 2 * (0.01 + 0.5)
+    found_s = seconds_by_nodes(inside, between, 10**6, most_on_a_node=4, num_nodes=2)
+    assert found_s == pytest.approx(expected_s)
+    # Between nodes one copy is sent instead of one for each replica.
+    assert found_s < between.seconds("reduce", 10**6, 8)
 
 
 def test_one_size_shows_no_link() -> None:

@@ -7,7 +7,7 @@ with an exchange replace its prediction.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ from workbench.advisor.variants import read_plan
 from workbench.errors import ExperimentError
 from workbench.events import PlanMeasured
 from workbench.exchanges.capabilities import USUAL, with_options
-from workbench.performance.exchange_time import Link
+from workbench.performance.exchange_time import Link, seconds_by_nodes
 from workbench.plan import EXCHANGE_OPTIONS, PartialPlan, Plan
 
 _SAME_LINK_S = 3600.0
@@ -54,7 +54,7 @@ def forecast_exchanges(
         micro_batch: Of which steps to predict; the largest where `ddp` was not timed with it, or if None.
 
     Returns:
-        The fastest first.
+        The fastest first; without `hierarchical` where no node of several has several workers.
 
     Raises:
         ExperimentError: If no links were swept, or no plan of these workers was timed with `ddp`.
@@ -72,7 +72,7 @@ def forecast_exchanges(
         if each.workers_per_node == latest.workers_per_node
         and abs(latest.time_unix_s - each.time_unix_s) < _SAME_LINK_S
     ]  # fmt: skip
-    link = Link.fit(_shortest_s(together), _workers(latest))
+    links = _Links.fit(together, latest.workers_per_node)
     alike = [
         (plan, each)
         for each in measured
@@ -89,14 +89,55 @@ def forecast_exchanges(
             next_step="Run `workbench advise FILE` with plan.strategy and plan.exchange: auto.",
         )  # fmt: skip
     plan, reference = max(usual, key=lambda item: (item[0].micro_batch == micro_batch, item[0].micro_batch))
-    return _forecast(link, plan, reference, latest.exchanges, dict(alike))
+    return _forecast(links, plan, reference, latest.exchanges, dict(alike))
 
 
-def _shortest_s(swept: Sequence[PlanMeasured]) -> dict[int, float]:
+@dataclass(frozen=True)
+class _Links:
+    """What connects the workers of a plan: all of them, those of a node, and one of each node.
+
+    The latter two are None unless several nodes were swept, one of which has several workers.
+    """
+
+    whole: Link
+    inside: Link | None
+    between: Link | None
+    workers_per_node: Sequence[int]
+
+    @classmethod
+    def fit(cls, swept: Sequence[PlanMeasured], workers_per_node: Sequence[int]) -> _Links:
+        inside_s = _shortest_s([each.inside_nodes_s for each in swept])
+        between_s = _shortest_s([each.between_nodes_s for each in swept])
+        return cls(
+            Link.fit(_shortest_s([each.all_reduce_s for each in swept]), sum(workers_per_node)),
+            Link.fit(inside_s, max(workers_per_node)) if inside_s else None,
+            Link.fit(between_s, len(workers_per_node)) if between_s else None,
+            workers_per_node,
+        )
+
+    def agreement_s(self, traffic: Mapping[str, Any], num_replicas: int) -> tuple[float, float] | None:
+        """Return seconds and by what factor they may be off; None where such links were not swept."""
+        num_bytes = float(traffic["num_bytes"])
+        if traffic["way"] == "nodes":
+            if self.inside is None or self.between is None:
+                return None
+            took_s = seconds_by_nodes(
+                self.inside, self.between, num_bytes,
+                most_on_a_node=max(self.workers_per_node), num_nodes=len(self.workers_per_node),
+            )  # fmt: skip
+            return took_s, max(self.inside.width, self.between.width)
+        took_s = self.whole.seconds(
+            traffic["way"], num_bytes, num_replicas,
+            num_rounds=int(traffic["num_rounds"]), num_servers=min(num_replicas, int(traffic["num_servers"])),
+        )  # fmt: skip
+        return took_s, self.whole.width
+
+
+def _shortest_s(sweeps: Iterable[Mapping[str, float]]) -> dict[int, float]:
     """Return the shortest seconds of an all-reduce by its bytes: others were disturbed."""
     found: dict[int, float] = {}
-    for each in swept:
-        for size, took_s in each.all_reduce_s.items():
+    for each in sweeps:
+        for size, took_s in each.items():
             found[int(size)] = min(took_s, found.get(int(size), took_s))
     return found
 
@@ -106,23 +147,26 @@ def _workers(measured: PlanMeasured) -> int:
 
 
 def _forecast(
-    link: Link, plan: Plan, reference: PlanMeasured, exchanges: Mapping[str, Mapping[str, Any]],
+    links: _Links, plan: Plan, reference: PlanMeasured, exchanges: Mapping[str, Mapping[str, Any]],
     timed: Mapping[Plan, PlanMeasured],
 ) -> list[ExchangeForecast]:  # fmt: skip
     assert reference.step_time_s is not None
     waited_s = reference.parts_s.get("communication", 0.0)
     computes_s = reference.step_time_s - waited_s
-    usual_s = _agreement_s(link, exchanges[USUAL], plan.replicas) if USUAL in exchanges else 0.0
+    usual = links.agreement_s(exchanges[USUAL], plan.replicas) if USUAL in exchanges else None
     # Part of what is sent during the backward pass hides behind it; a shared link may also be slower.
-    seen = waited_s / usual_s if usual_s > 0.0 else 1.0
+    seen = waited_s / usual[0] if usual is not None and usual[0] > 0.0 else 1.0
     found: list[ExchangeForecast] = []
     for name, traffic in exchanges.items():
+        agreement = links.agreement_s(traffic, plan.replicas)
+        if agreement is None:
+            continue
         own = _with_exchange(plan, name)
         exact = timed.get(own)
-        sends_s = _agreement_s(link, traffic, plan.replicas) * (seen if traffic["is_overlapped"] else 1.0)
+        sends_s, width = agreement[0] * (seen if traffic["is_overlapped"] else 1.0), agreement[1]
         steps = float(traffic["period"])
         value = computes_s + (sends_s + float(traffic["compute_s"])) / steps
-        estimate = Estimate(value, value / link.width, value * link.width)
+        estimate = Estimate(value, value / width, value * width)
         if exact is not None and exact.step_time_s is not None:
             spread_s = exact.step_time_spread_s or 0.0
             took_s = exact.step_time_s
@@ -134,13 +178,6 @@ def _forecast(
             )
         )  # fmt: skip
     return sorted(found, key=lambda each: each.step_time_s.value)
-
-
-def _agreement_s(link: Link, traffic: Mapping[str, Any], num_replicas: int) -> float:
-    return link.seconds(
-        traffic["way"], float(traffic["num_bytes"]), num_replicas,
-        num_rounds=int(traffic["num_rounds"]), num_servers=min(num_replicas, int(traffic["num_servers"])),
-    )  # fmt: skip
 
 
 def _with_exchange(plan: Plan, name: str) -> Plan:

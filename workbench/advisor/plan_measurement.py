@@ -171,7 +171,11 @@ class PlanMeasurer:
             self._experiment,
             num_train_samples=reference.num_train_samples,
             max_workers=self._around.capacity.num_workers,
-            hardware=Hardware(self._around.on_gpu, plan_of(reference.plan).precision == "bf16"),
+            hardware=Hardware(
+                self._around.on_gpu,
+                has_bf16=plan_of(reference.plan).precision == "bf16",
+                has_full_nodes=self._around.capacity.has_full_nodes,
+            ),
         )
         options = dict(choices.options)
         if is_open(self._experiment, "loaders"):

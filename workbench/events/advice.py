@@ -61,6 +61,13 @@ class PlanMeasured(EventHeader):
         default_factory=dict,
         description="Seconds of an all-reduce over the workers of the plan, by its bytes.",
     )
+    inside_nodes_s: dict[str, float] = Field(
+        default_factory=dict,
+        description="The same over the workers of each node alone, the slowest node; empty without several.",
+    )
+    between_nodes_s: dict[str, float] = Field(
+        default_factory=dict, description="The same over one worker of each node."
+    )
     exchanges: dict[str, dict[str, JsonValue]] = Field(
         default_factory=dict,
         description="What each exchange sends of the gradients, and the seconds that it computes for that.",

@@ -62,7 +62,8 @@ class Traffic:
     Attributes:
         num_bytes: Bytes that it contributes each time that replicas agree.
         way: reduce: contributions are added up on their way; gather: all replicas get all of them; serve:
-            they go to replicas that serve the parameters, and the values come back.
+            they go to replicas that serve the parameters, and the values come back; nodes: contributions are
+            added up inside each node, then between one replica of each node, and the sum comes back.
         num_rounds: Exchanges that follow one another.
         period: Steps from one agreement to the next.
         is_overlapped: Whether it begins while gradients are still computed.
@@ -70,7 +71,7 @@ class Traffic:
     """
 
     num_bytes: float
-    way: Literal["reduce", "gather", "serve"] = "reduce"
+    way: Literal["reduce", "gather", "serve", "nodes"] = "reduce"
     num_rounds: int = 1
     period: int = 1
     is_overlapped: bool = False

@@ -7,16 +7,16 @@ node has workers.
 from __future__ import annotations
 
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 import torch.distributed
 from torch import Tensor, nn
 
-from workbench.exchanges.allreduce import AllReduce, finished
+from workbench.exchanges.allreduce import AllReduce, finished, num_bytes_of
 from workbench.exchanges.capabilities import BUILT_IN
-from workbench.exchanges.exchange import Bucket, Replicas
+from workbench.exchanges.exchange import Bucket, Replicas, Traffic
 
 dist: Any = torch.distributed  # some of its names are made in C++, without types
 
@@ -25,8 +25,10 @@ class Hierarchical(AllReduce):
     """The mean of all gradients by way of a leader on each node."""
 
     capabilities = BUILT_IN["hierarchical"]
-    # How much is sent between nodes depends on where replicas are.
-    traffic: Any = None
+
+    def traffic(self, shapes: Sequence[Sequence[int]]) -> Traffic:
+        """Return what a replica sends; see TrafficStating.traffic."""
+        return Traffic(num_bytes_of(shapes), "nodes")
 
     def setup(self, parameters: Mapping[str, nn.Parameter], replicas: Replicas) -> None:
         """Find out which replicas share a node; see Exchange.setup."""

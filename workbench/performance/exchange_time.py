@@ -5,12 +5,16 @@ A link has a latency a and a bandwidth B. Of R replicas each contributes S bytes
     reduce    2 (R-1) (n a + S / (R B))                          n rounds, a ring
     gather    (R-1) (n a + S / B)
     serve     2 (a + max((R-1)/s, 1) S / B)                      s servers, pushed, then pulled
+    nodes     2 reduce(inside, r of a node) + reduce(between, N)   N nodes, whose links are swept apart
 
-Both are fitted to the sweep; how far it lies from the law makes the interval. What is sent is known to the
-exchanges, how long a step computes to others.
+Inside a node S bytes are reduced to one replica, and the sum is broadcast: each is a scatter and a gather of
+r parts, which takes as long as an all-reduce there. Latency and bandwidth are fitted to the sweep; how far it
+lies from the law makes the interval. What is sent is known to the exchanges, how long a step computes to
+others.
 
 Sources: Thakur, Rabenseifner and Gropp 2005, "Optimization of Collective Communication Operations in MPICH",
-for rings and latencies; Zou et al. 2017, arXiv:1709.06622, lemma 3.2, for servers.
+for rings, latencies, reducing and broadcasting; Jia et al. 2018, arXiv:1807.11205, for agreeing by way of
+nodes; Zou et al. 2017, arXiv:1709.06622, lemma 3.2, for servers.
 """
 
 from __future__ import annotations
@@ -98,3 +102,19 @@ class Link:
     def width(self) -> float:
         """The factor by which nine of ten times are at most longer or shorter than the law."""
         return math.exp(_NORMAL_90 * self.deviation)
+
+
+def seconds_by_nodes(
+    inside: Link, between: Link, num_bytes: float, *, most_on_a_node: int, num_nodes: int
+) -> float:
+    """Return the seconds of an agreement inside nodes first, then between them, at least two of each.
+
+    Args:
+        inside: What connects the replicas of a node.
+        between: What connects one replica of each node.
+        num_bytes: What each replica contributes.
+        most_on_a_node: Replicas of the fullest node.
+        num_nodes: How many nodes there are.
+    """
+    on_a_node_s = inside.seconds("reduce", num_bytes, most_on_a_node)
+    return 2.0 * on_a_node_s + between.seconds("reduce", num_bytes, num_nodes)

@@ -120,7 +120,7 @@ class Plan:
         changes_result=True,
         advised_for="speed",
         # Others need more steps to the same loss: they are compared where an experiment searches them.
-        candidates=lambda hardware: ("allreduce",),
+        candidates=lambda hardware: ("allreduce", *(("hierarchical",) if hardware.has_full_nodes else ())),
     )
     exchange_rank: int = declare_exchange_option(
         "Rank of the approximation that powersgd sends for the gradient of a matrix; auto: 4.",

@@ -21,10 +21,12 @@ class Hardware:
     Attributes:
         has_gpu: Whether workers compute on GPUs.
         has_bf16: Whether these compute in bf16 at full speed.
+        has_full_nodes: Whether there are several nodes, one of which holds several workers.
     """
 
     has_gpu: bool = False
     has_bf16: bool = False
+    has_full_nodes: bool = False
 
 
 @dataclass(frozen=True)

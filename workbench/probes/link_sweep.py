@@ -29,16 +29,64 @@ _MAX_VALUES = 4_000_000
 """Of larger models a part is handled, and counted up: that takes as long for each value."""
 
 
-def sweep_all_reduces(worker: Worker) -> dict[int, float]:
-    """Return the shortest seconds of an all-reduce by its bytes; every worker must call it."""
+@dataclasses.dataclass(frozen=True)
+class LinkSweeps:
+    """Seconds of all-reduces by their bytes, for each kind of link.
+
+    Attributes:
+        whole: Over all workers.
+        inside: Over the workers of each node alone, at the same time; the slowest node. Empty unless there
+            are several nodes, and several workers on one.
+        between: Over one worker of each node; empty where `inside` is.
+    """
+
+    whole: dict[int, float]
+    inside: dict[int, float] = dataclasses.field(default_factory=dict)
+    between: dict[int, float] = dataclasses.field(default_factory=dict)
+
+    def stored(self) -> dict[str, dict[str, float]]:
+        """Return them as fields of `PlanMeasured`."""
+        fields = {"all_reduce_s": self.whole, "inside_nodes_s": self.inside, "between_nodes_s": self.between}
+        return {name: {str(size): took for size, took in times.items()} for name, times in fields.items()}
+
+
+def sweep_links(worker: Worker, nodes: Sequence[str]) -> LinkSweeps:
+    """Time all-reduces of a few sizes over each kind of link; every worker must call it.
+
+    Args:
+        worker: Which worker this is.
+        nodes: The node of each worker, by rank.
+    """
+    whole = _sweep(worker, None)
+    members: dict[str, list[int]] = {}
+    for rank, node in enumerate(nodes):
+        members.setdefault(node, []).append(rank)
+    if not 1 < len(members) < len(nodes):
+        return LinkSweeps(whole)
+    found: list[dict[int, float]] = []
+    inside = [worker.group.part(ranks) for ranks in members.values()]
+    between = worker.group.part([ranks[0] for ranks in members.values()])
+    own = next(each for each in inside if each is not None)
+    for handle, takes_part in (
+        (own, len(members[nodes[worker.rank]]) > 1),
+        (between, between is not None),
+    ):
+        worker.group.gather(None)  # nobody times what others still wait for
+        gathered = worker.group.gather(_sweep(worker, handle) if takes_part else {})
+        found.append({size: max(each.get(size, 0.0) for each in gathered) for size in SIZES_BYTES})
+    return LinkSweeps(whole, *found)
+
+
+def _sweep(worker: Worker, handle: Any) -> dict[int, float]:
+    """Return the shortest seconds of an all-reduce over a group of torch by its bytes."""
     found: dict[int, float] = {}
     for num_bytes in SIZES_BYTES:
         values = torch.zeros(num_bytes // 4, device=worker.device)
         for number in range(_NUM_TIMED + 1):
-            worker.group.total(values[:1])  # all begin together
+            torch.distributed.all_reduce(values[:1], group=handle)  # all begin together
             _wait_for(worker)
             began_s = perf_counter()
-            worker.group.total(values)
+            torch.distributed.all_reduce(values, group=handle)
             _wait_for(worker)
             took_s = perf_counter() - began_s
             if number:  # the first opens connections

@@ -31,7 +31,7 @@ from workbench.performance.memory import StepMemory, fit_law
 from workbench.performance.profiler import StepProfiler, StepTimes
 from workbench.plan import SIZES, PartialPlan
 from workbench.planning.settings import TrialSettings
-from workbench.probes.link_sweep import describe_exchanges, sweep_all_reduces
+from workbench.probes.link_sweep import LinkSweeps, describe_exchanges, sweep_links
 from workbench.probes.measurements import PlanProbe
 from workbench.probes.peak_memory import PeakMemory, num_bytes
 from workbench.probes.timed_steps import TimedSteps
@@ -111,10 +111,11 @@ class _Probe:
         self._task, self._order, self._worker, self._report = task, order, worker, report
         self._tried: list[_Tried] = []
         self._limit_bytes = min(worker.group.gather(_limit_bytes(order, worker)))
-        self._workers_per_node = list(Counter(worker.group.gather(socket.gethostname())).values())
+        self._nodes = worker.group.gather(socket.gethostname())
+        self._workers_per_node = list(Counter(self._nodes).values())
         self._sample_flops: float | None = None
         self._has_counted = False
-        self._all_reduce_s: dict[int, float] | None = None
+        self._links: LinkSweeps | None = None
         self._exchanges: dict[str, dict[str, JsonValue]] = {}
 
     def run(self) -> Outcome:
@@ -206,7 +207,7 @@ class _Probe:
         peak_bytes = self._most(peak)
         if peak_bytes > self._limit_bytes:
             return self._too_large(peak_bytes)
-        if self._all_reduce_s is None and self._worker.num_workers > 1:
+        if self._links is None and self._worker.num_workers > 1:
             self._measure_link(strategy)
         return _Measured(
             times=found[0],
@@ -221,7 +222,7 @@ class _Probe:
         if not strategy.capabilities.takes_exchange:
             return
         trained = [each for each in strategy.state()["model"].values() if each.is_floating_point()]
-        self._all_reduce_s = sweep_all_reduces(self._worker)
+        self._links = sweep_links(self._worker, self._nodes)
         self._exchanges = describe_exchanges(self._worker, [tuple(each.shape) for each in trained])
 
     def _warm_up(self, steps: TimedSteps) -> None:
@@ -309,7 +310,7 @@ class _Probe:
                 "power_w": found.power_w,
                 "compile_s": found.compile_s,
                 "state_bytes": found.state_bytes,
-                "all_reduce_s": {str(size): took for size, took in (self._all_reduce_s or {}).items()},
+                **({} if self._links is None else self._links.stored()),
                 "exchanges": self._exchanges,
             }
         )

@@ -193,7 +193,9 @@ def read_advised_plans(store: Store, ledger: Ledger) -> AdvisedPlans | None:
     samples = next((each.num_train_samples for each in measured if each.num_train_samples), 0)
     choices = choices_of(
         question, num_train_samples=samples, max_workers=around.capacity.num_workers,
-        hardware=hardware_of(measured, has_gpu=around.on_gpu),
+        hardware=dataclasses.replace(
+            hardware_of(measured, has_gpu=around.on_gpu), has_full_nodes=around.capacity.has_full_nodes
+        ),
     )  # fmt: skip
     settings: Any = advice["settings"]
     if settings.get("plan.loaders"):

@@ -30,6 +30,11 @@ class Capacity:
         """Workers that all nodes hold together."""
         return sum(self.workers_per_node)
 
+    @property
+    def has_full_nodes(self) -> bool:
+        """Whether there are workers on several nodes, one of which holds several."""
+        return 1 < sum(number > 0 for number in self.workers_per_node) < self.num_workers
+
 
 def capacity_of(experiment: Experiment, cluster: ClusterInventory) -> Capacity:
     """Decide what one worker uses, and count how many there can be.
