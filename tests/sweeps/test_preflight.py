@@ -10,7 +10,7 @@ import pytest
 from workbench.errors import DataError, ExperimentError, ResourcesError, WorkbenchError
 from workbench.experiment import Experiment
 from workbench.resources import inventory, processor_counters
-from workbench.sweeps.preflight import check
+from workbench.sweeps.preflight import check, find_problems
 
 GOOD: dict[str, Any] = {
     "model": "convnet",
@@ -341,3 +341,19 @@ def test_several_workers_are_for_functions_that_ask_which_they_are(
         check(Experiment(**{**OWN, "train": "persons_workers:together", "search": search}))
     for train in ("persons_workers:together", "persons_workers:hidden", lambda config, report, worker: None):
         check(Experiment(**{**OWN, "train": train}, plan={"workers": 2}))
+
+
+@pytest.mark.parametrize(
+    ("change", "part"),
+    [
+        ({"resources": {"per_gpu": 2, "gpus_per_worker": 1}}, "gpus_per_worker says already"),
+        ({"resources": {"per_gpu": "auto"}, "plan": {"workers": 2}}, "several workers"),
+        ({"resources": {"per_gpu": 2}, "search": {"workers": {"choices": [1, 2]}}}, "several workers"),
+        ({"resources": {"per_gpu": 2, "elastic": True}}, "elastic"),
+        ({"resources": {"per_gpu": "auto", "autoscaling": True, "concurrency": 2}}, "may not be there yet"),
+    ],
+)
+def test_trials_share_a_gpu_only_where_nothing_else_decides(change: dict[str, Any], part: str) -> None:
+    experiment = Experiment(**(GOOD | change))
+    problems = [error for error in find_problems(experiment) if error.field == "resources.per_gpu"]
+    assert [part in str(problem) for problem in problems] == [True]

@@ -7,9 +7,17 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from workbench.experiment import Experiment
 from workbench.training.device import HeldMemory
 
 GIB = 2**30
+
+
+def sharing(gpus_per_worker: float | str) -> Experiment:
+    return Experiment(
+        model="mlp", data="digits", objectives=[{"metric": "val_accuracy", "goal": "maximize"}],
+        resources={"gpus_per_worker": gpus_per_worker},
+    )  # fmt: skip
 
 
 @pytest.fixture
@@ -25,15 +33,15 @@ def held(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
 
 
 def test_it_is_the_peak_of_this_attempt_as_a_part_of_the_whole(held: dict[str, int]) -> None:
-    memory = HeldMemory(torch.device("cuda", 0), "auto")
+    memory = HeldMemory(torch.device("cuda", 0), sharing("auto"))
     assert memory.share() == 1 / 16, "what an earlier trial held does not count"
     held["bytes"] = 12 * GIB
     assert memory.share() == 0.75
 
 
-@pytest.mark.parametrize(("gpus", "share"), [(0.5, 1.0), (0.75, 2 / 3), (2, 0.5)])
+@pytest.mark.parametrize(("gpus", "share"), [(0.5, 1.0), (0.75, 8 / 11), (2, 0.5)])
 def test_of_a_shared_gpu_only_its_part_counts(held: dict[str, int], gpus: float, share: float) -> None:
-    memory = HeldMemory(torch.device("cuda", 0), gpus)
+    memory = HeldMemory(torch.device("cuda", 0), sharing(gpus))
     held["bytes"] = 8 * GIB
     assert memory.share() == pytest.approx(share)
     held["bytes"] = 20 * GIB
@@ -41,4 +49,4 @@ def test_of_a_shared_gpu_only_its_part_counts(held: dict[str, int], gpus: float,
 
 
 def test_without_a_gpu_nothing_is_stated() -> None:
-    assert HeldMemory(torch.device("cpu"), "auto").share() is None
+    assert HeldMemory(torch.device("cpu"), sharing("auto")).share() is None

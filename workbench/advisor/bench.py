@@ -29,7 +29,7 @@ from workbench.events import (
 from workbench.experiment import Experiment
 from workbench.plan import PartialPlan, Plan
 from workbench.planning.own_code import own_values
-from workbench.probes.measurements import PlanProbe, RateTest
+from workbench.probes.measurements import NeighbourProbe, PlanProbe, RateTest
 from workbench.remote.code_origin import Origin
 from workbench.training import TrialTask
 from workbench.workers import caller_environment
@@ -160,6 +160,33 @@ class Bench:
             if len(measured) < len(now) and (ended is None or ended.state != "failed"):
                 raise RunError("the workers measured fewer plans than requested")
             left = left[len(measured) :]
+        return found
+
+    def probe_neighbours(
+        self, num_copies: int, order: NeighbourProbe, params: Mapping[str, JsonValue]
+    ) -> PlanMeasured:
+        """Measure copies of a training that make steps at the same time; nothing is stored.
+
+        Args:
+            num_copies: How many.
+            order: How to measure.
+            params: The configuration.
+
+        Raises:
+            RunError: If the experiment fails for another reason than memory.
+        """
+        task = dataclasses.replace(self._task, params=dict(params), measurement=order)
+        found, ended = PlanMeasured(setting=order.setting, plan={}, fits=False), None
+        for event, _ in self._events(task, num_copies):
+            found = event if isinstance(event, PlanMeasured) else found
+            ended = event if isinstance(event, TrialEnded) else ended
+        if ended is not None and ended.state == "failed":
+            if ended.reason != "oom":
+                raise RunError(
+                    f"{num_copies} trainings at once could not be measured: {ended.message}",
+                    next_step="Set resources.per_gpu to a number.",
+                )
+            return found.model_copy(update={"fits": False, "message": ended.message})
         return found
 
     def test_rates(self, plan: Plan, params: Mapping[str, JsonValue], order: RateTest) -> RatesTested | None:

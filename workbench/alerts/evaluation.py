@@ -55,8 +55,8 @@ EMPTIER = 0.02
 _RULE: TypeAdapter[SettingsRule] = TypeAdapter(SettingsRule)
 _PROGRESS = frozenset(
     {
-        "trial_started", "trial_reported", "checkpoint_saved", "trial_ended", "plan_measured", "rates_tested",
-        "candidate_tried",
+        "trial_started", "trial_reported", "checkpoint_saved", "trial_ended", "plan_measured",
+        "sharing_measured", "rates_tested", "candidate_tried",
     }
 )  # fmt: skip
 _LEVELS: dict[str, AlertLevel] = {

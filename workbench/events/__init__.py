@@ -14,7 +14,14 @@ from typing import Annotated
 from pydantic import Field, TypeAdapter, ValidationError
 
 from workbench.errors import StoreError
-from workbench.events.advice import AdviceGiven, AdviceRequested, CandidateTried, PlanMeasured, RatesTested
+from workbench.events.advice import (
+    AdviceGiven,
+    AdviceRequested,
+    CandidateTried,
+    PlanMeasured,
+    RatesTested,
+    SharingMeasured,
+)
 from workbench.events.alerts import AlertCleared, AlertDelivered, AlertRaised, AlertsArmed, LogMatched
 from workbench.events.clock import steady_unix_s
 from workbench.events.model_chosen import ModelChosen
@@ -78,6 +85,7 @@ __all__ = [
     "RunStateChanged",
     "Segment",
     "SettingsChanged",
+    "SharingMeasured",
     "Sink",
     "TrialEnded",
     "TrialEnqueued",
@@ -113,6 +121,7 @@ Event = (
     | TrialEnded
     | AdviceRequested
     | PlanMeasured
+    | SharingMeasured
     | RatesTested
     | CandidateTried
     | AdviceGiven

@@ -74,6 +74,18 @@ class PlanMeasured(EventHeader):
     )
 
 
+class SharingMeasured(EventHeader):
+    """Trainings made steps beside each other on one GPU; so many trials share each GPU from here on."""
+
+    type: Literal["sharing_measured"] = "sharing_measured"
+    per_gpu: int = Field(ge=1, description="Trials that share a GPU.")
+    samples_per_s: dict[str, float] = Field(
+        default_factory=dict, description="Of all copies together, by their number."
+    )
+    peak_bytes: int | None = Field(default=None, description="Peak memory of the largest training.")
+    message: str = Field(description="What was decided, and why, as a sentence.")
+
+
 class RatesTested(EventHeader):
     """A range of learning rates was tested, rising step by step."""
 

@@ -223,6 +223,12 @@ class Resources(Section):
         title="GPUs per worker",
         description="GPUs of one worker; auto: 1 where there are any.",
     )
+    per_gpu: PositiveInt | Auto = Field(
+        default=1,
+        title="Trials per GPU",
+        description="Trials of one worker that share a GPU, each with its part of the memory; auto: as many "
+        "as fit and make more steps together, by measuring before the first trial.",
+    )
     placement: Literal["auto", "pack", "spread"] = Field(
         default="auto",
         description="Place the workers of a trial on few nodes (pack) or many (spread); auto: few, unless "
@@ -269,3 +275,10 @@ class Resources(Section):
         description="Let trials grow onto idle workers at a checkpoint, if speeds measured so far predict "
         "a benefit; global batch and learning rate stay the same.",
     )
+
+    @property
+    def gpus_of_worker(self) -> float | Auto:
+        """The GPUs of one worker, or its part of one that trials share; auto: 1 where there are any."""
+        if self.per_gpu in (1, "auto"):
+            return self.gpus_per_worker
+        return 1.0 / self.per_gpu

@@ -31,6 +31,7 @@ from workbench.events import (
     RunState,
     RunStateChanged,
     SettingsChanged,
+    SharingMeasured,
     TrialProposed,
     TrialState,
 )
@@ -116,6 +117,8 @@ class History:
             case SettingsChanged():
                 self._change_settings(event)
                 self.waited_s += event.waited_s
+            case SharingMeasured():
+                self.in_force = self.in_force.replace(resources={"per_gpu": event.per_gpu})
             case ReplayPlanned():
                 self._plan_replay(event)
             case TrialProposed():
@@ -229,12 +232,8 @@ class History:
         return self.waited_s + self.active_before_s + max(0.0, until - self.drivers[-1].time_unix_s)
 
     def gpu_s(self, now_unix_s: float) -> float:
-        """Return how long trials have held GPUs, in seconds; a part of a GPU counts as that part.
-
-        Args:
-            now_unix_s: The time now, in seconds since 1970.
-        """
-        share = self.experiment.resources.gpus_per_worker
+        """Return how long trials have held GPUs, in seconds; a part of a GPU counts as that part."""
+        share = self.in_force.resources.gpus_of_worker
         total = sum(trial.gpu_s(now_unix_s) for trial in self.trials.values())
         return total * share if isinstance(share, float) and share < 1.0 else total
 

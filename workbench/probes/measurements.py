@@ -51,6 +51,27 @@ class PlanProbe:
 
 
 @dataclass(frozen=True)
+class NeighbourProbe:
+    """Instead of a training: every worker of the gang makes the steps of one training by itself, all at once.
+
+    Attributes:
+        plan: What differs in the plan of each; it has one worker.
+        longest_s: Seconds for which steps are counted, and half as many before.
+        setting: What the measurement belongs to.
+    """
+
+    plan: PartialPlan
+    longest_s: float = 3.0
+    setting: str = ""
+
+    def run(self, task: TrialTask, report: Callable[[Event], bool]) -> Outcome:
+        """Make the steps, as one worker of the gang."""
+        from workbench.probes.neighbours import probe
+
+        return probe(task, self, report)
+
+
+@dataclass(frozen=True)
 class RateTest:
     """Instead of a training: learning rates that rise from step to step, and what the loss does.
 

@@ -259,13 +259,13 @@ class _Probe:
 
     def _together(self, action: Callable[[], None]) -> str | None:
         """Run what concerns no other worker; return why it did not fit on one of them."""
-        misfits = self._worker.group.gather(_attempt(action))
+        misfits = self._worker.group.gather(attempt(action))
         return next((misfit for misfit in misfits if misfit is not None), None)
 
     def _alone_or_fail(self, action: Callable[[], None]) -> str | None:
         """Run what may need the other workers; only a single worker can continue after a misfit."""
         if self._worker.num_workers == 1:
-            return _attempt(action)
+            return attempt(action)
         action()
         return None
 
@@ -336,8 +336,8 @@ class _Probe:
         return stop
 
 
-def _attempt(action: Callable[[], None]) -> str | None:
-    """Return the message where memory ran out; None where it did not."""
+def attempt(action: Callable[[], None]) -> str | None:
+    """Run `action`; return the message where memory ran out, None where it did not."""
     try:
         action()
     except (MemoryError, RuntimeError) as error:

@@ -7,6 +7,7 @@ what it means when memory runs out, is left to `probe`.
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from time import perf_counter
@@ -102,6 +103,25 @@ class TimedSteps:
                     alone.append(self._step(next(self._batches), updates=False))
         is_known = compares or self._parts.worker.num_workers == 1
         return summarise(steps, alone if is_known else None, comes_in_bursts=self._has_loaders)
+
+    def make(self, longest_s: float) -> int:
+        """Make steps for a while, at least three, without waiting for the device after each.
+
+        Args:
+            longest_s: Seconds after which no further step begins.
+
+        Returns:
+            How many were made, and are done.
+        """
+        self._peak.resume()
+        num_done, has_time = 0, _clock(sys.maxsize, longest_s, 0.0)
+        while num_done < MIN_STEPS or has_time(num_done):
+            self._step(next(self._batches))
+            num_done += 1
+        if self._parts.worker.device.type == "cuda":
+            torch.cuda.synchronize()
+        self._peak.pause()
+        return num_done
 
     def evaluate(self) -> None:
         """Predict one micro batch on each worker, as an evaluation does."""

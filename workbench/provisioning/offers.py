@@ -262,7 +262,8 @@ def _workers_per_node(experiment: Experiment, machine: Machine) -> int:
     by_cpus = machine.vcpus // resources.cpus_per_worker
     if not machine.gpus:
         return by_cpus
-    each = 1.0 if resources.gpus_per_worker in ("auto", 0) else float(resources.gpus_per_worker)
+    gpus = resources.gpus_of_worker
+    each = 1.0 if gpus in ("auto", 0) else float(gpus)
     return min(by_cpus, int(machine.gpus / each + 1e-6))
 
 

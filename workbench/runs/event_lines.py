@@ -16,6 +16,7 @@ from workbench.events import (
     RatesTested,
     ResizeMeasured,
     RunStateChanged,
+    SharingMeasured,
     TrialEnded,
     TrialEnqueued,
     TrialStarted,
@@ -34,6 +35,8 @@ def measurement_line(event: Event) -> str | None:
             if event.samples_per_s is None:
                 return f"does not fit: {description}: {event.message}"
             return f"measured {description}: {format_rate(event.samples_per_s)} samples/s"
+        case SharingMeasured():
+            return event.message
         case RatesTested(rates=[]):
             return "no learning rate could be tested"
         case RatesTested():

@@ -37,7 +37,7 @@ class CostLimit:
         is_energy_all = budget.energy is not None and most is None  # how much a second takes is not known
         if len(experiment.objectives) > 1 or (math.isinf(min(run_s, held_s)) and not is_energy_all):
             return None
-        gpus = experiment.resources.gpus_per_worker
+        gpus = experiment.resources.gpus_of_worker
         held_s = held_s if gpus in ("auto", 0) else held_s / gpus
         return cls(run_s, held_s, math.inf if most is None else most)
 

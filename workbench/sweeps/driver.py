@@ -33,6 +33,7 @@ from workbench.sweeps.commands import Commands
 from workbench.sweeps.conclusion import natural_end, result_of
 from workbench.sweeps.elastic import ElasticTrials, given_back
 from workbench.sweeps.energy_limit import EnergyLimit
+from workbench.sweeps.gpu_sharing import decide_sharing
 from workbench.sweeps.ledger import Ledger
 from workbench.sweeps.messages import Order
 from workbench.sweeps.monitor import Monitor
@@ -128,7 +129,8 @@ class Driver:
                 self._take_over(cluster)
                 self._retention.begin()
                 self._commands.carry_out()  # what came while nobody drove says how to go on
-                if self._plans.begin():
+                is_decided = self._plans.begin()
+                if decide_sharing(self._store, self._ledger, self._plans) or is_decided:
                     self.follow_settings()
                 self._start_together()
                 self._fit()

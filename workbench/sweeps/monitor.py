@@ -68,8 +68,7 @@ class Monitor:
         """Called with each round that was stored, in the monitor's thread."""
         self._store = store
         self._run_id = ledger.run_id
-        wanted = ledger.experiment.resources.gpus_per_worker
-        self._gpu_share = 1.0 if wanted == "auto" else min(1.0, wanted)
+        self._ledger = ledger
         self._lock = threading.Lock()
         self._present: dict[int, list[Assignment]] = {}
         self._past: list[Assignment] = []
@@ -101,8 +100,10 @@ class Monitor:
         """Note which workers serve which trial."""
         if isinstance(event, TrialStarted):
             workers = zip(event.worker_pids, event.nodes, event.gpus, strict=False)
+            wanted = self._ledger.history.in_force.resources.gpus_of_worker
+            share = 1.0 if wanted == "auto" else min(1.0, wanted)
             begun = [
-                Assignment(event.trial, rank, pid, node, tuple(gpus), self._gpu_share, event.time_unix_s)
+                Assignment(event.trial, rank, pid, node, tuple(gpus), share, event.time_unix_s)
                 for rank, (pid, node, gpus) in enumerate(workers)
             ]
             with self._lock:

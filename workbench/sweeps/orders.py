@@ -38,8 +38,8 @@ class Orders:
         self._artifacts = artifacts
         self._plans = plans
         self._alerting = alerting
-        self._experiment_json = ledger.experiment.model_dump_json()
         self._origin = read_origin(artifacts)
+        self._written: tuple[object, str] | None = None
         self._num_orders = 0
         self._together = self._last_together = 0
 
@@ -73,7 +73,7 @@ class Orders:
             run_id=self._ledger.run_id,
             trial=trial.number,
             attempt=trial.attempts,
-            experiment_json=self._experiment_json,
+            experiment_json=self._experiment_json(),
             objects=self._artifacts.below("objects").url if experiment.payload_hashes() else None,
             params=dict(trial.params),
             seed=trial.seed,
@@ -104,3 +104,11 @@ class Orders:
             tried=trial.ways_tried,
             time_left_s=None if limit_s is None else max(0.0, limit_s - trial.trained_s),
         )
+
+    def _experiment_json(self) -> str:
+        """Return the experiment for the workers; it says how many trials share a GPU."""
+        per_gpu = self._ledger.history.in_force.resources.per_gpu
+        if self._written is None or self._written[0] != per_gpu:
+            experiment = self._ledger.experiment.replace(resources={"per_gpu": per_gpu})
+            self._written = per_gpu, experiment.model_dump_json()
+        return self._written[1]

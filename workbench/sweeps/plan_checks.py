@@ -14,6 +14,7 @@ from workbench.planning.plan_resolution import field_of
 from workbench.planning.settings import fitted_of, resolve
 from workbench.strategies import STRATEGIES
 from workbench.strategies.capabilities import capabilities_of
+from workbench.sweeps.cluster import workers_wanted
 
 _NUM_SAMPLED = 64
 _MAX_WORKERS = 1024
@@ -84,6 +85,33 @@ def _could_grow(experiment: Experiment) -> bool:
 
 def _is_for_one(strategy: str) -> bool:
     return capabilities_of(strategy).max_workers == 1
+
+
+def check_sharing(experiment: Experiment) -> None:
+    """Refuse trials that share GPUs where that contradicts something else.
+
+    Args:
+        experiment: The experiment.
+
+    Raises:
+        ExperimentError: If it says otherwise how many GPUs a worker has, trials may have several workers, or
+            nothing can be measured that would decide.
+    """
+    resources, allowed = experiment.resources, "1 here"
+    least, most = workers_wanted(experiment)
+    problem = None
+    if resources.gpus_per_worker != "auto":
+        problem = "resources.gpus_per_worker says already which part of a GPU a worker has"
+    elif least < most or most > 1:
+        problem = "trials of several workers share no GPU"
+    elif resources.elastic:
+        problem = "elastic trials grow onto further GPUs instead"
+    elif resources.per_gpu == "auto" and not experiment.trains_model:
+        problem, allowed = "trainings beside each other are measured only where a model is named", "a number"
+    elif resources.per_gpu == "auto" and resources.autoscaling:
+        problem, allowed = "the machines to measure on may not be there yet", "a number"
+    if problem is not None:
+        raise ExperimentError(problem, field="resources.per_gpu", allowed=allowed)
 
 
 def check_continuable(experiment: Experiment) -> None:

@@ -35,7 +35,7 @@ from workbench.strategies import STRATEGIES
 from workbench.sweeps.beginning import check_beginning
 from workbench.sweeps.cluster import workers_field, workers_wanted
 from workbench.sweeps.measured_metrics import check_loss_and_metrics, check_what_is_reported
-from workbench.sweeps.plan_checks import check_continuable, check_elastic, check_exchange
+from workbench.sweeps.plan_checks import check_continuable, check_elastic, check_exchange, check_sharing
 from workbench.sweeps.program_checks import check_paths, check_program
 from workbench.sweeps.unknown_names import unknown
 from workbench.training.unusable_optimizers import why_unusable
@@ -84,6 +84,8 @@ def _checks(experiment: Experiment, on_this_machine: bool) -> Iterator[Callable[
         yield partial(_check_loggers, experiment, on_this_machine)
     if experiment.resources.elastic:
         yield partial(check_elastic, experiment)
+    if experiment.resources.per_gpu != 1:
+        yield partial(check_sharing, experiment)
     if experiment.resources.autoscaling:
         yield partial(_check_autoscaling, experiment)
     if experiment.resources.advice == "always":

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import torch
 
 from workbench.experiment import Experiment
 from workbench.resources import EnergyCounter, gpu_counter, processor_counters
+from workbench.resources.gpu_memory import CONTEXT_BYTES, allowed_bytes
 from workbench.strategies.group import Group
 from workbench.strategies.strategy import Worker
 from workbench.training.task import TrialTask
 
-CONTEXT_BYTES = 2**30
-"""What the driver and its libraries take of a GPU for each process, which no allocator counts."""
 FOREIGN_PART = 0.02
 """Part of a GPU that others may hold, such as a desktop does."""
 
@@ -28,6 +25,7 @@ def choose_device(experiment: Experiment) -> torch.device:
 def join_trial(task: TrialTask) -> Worker:
     """Return this worker of a trial, met with the others; its group is to be closed at the end."""
     device = choose_device(task.experiment)
+    limit_memory(task.experiment, device)
     group = Group(task.rank, task.num_workers, device, task.meeting)
     return Worker(task.rank, task.num_workers, device, group)
 
@@ -44,23 +42,34 @@ def foreign_bytes() -> int:
     return held_bytes if held_bytes > FOREIGN_PART * total_bytes else 0
 
 
-class HeldMemory:
-    """The largest part of its GPU's memory that an attempt has held."""
+def limit_memory(experiment: Experiment, device: torch.device) -> None:
+    """Let this process have its part of a GPU's memory and no more: its neighbours may need the rest.
 
-    def __init__(self, device: torch.device, gpus_per_worker: float | Literal["auto"]) -> None:
+    Args:
+        experiment: What it trains.
+        device: Where it computes; nothing is limited on a CPU.
+    """
+    if device.type == "cuda":
+        total_bytes = torch.cuda.get_device_properties(device).total_memory
+        allowed = allowed_bytes(total_bytes, experiment.resources.gpus_of_worker)
+        torch.cuda.set_per_process_memory_fraction(allowed / total_bytes, device)
+
+
+class HeldMemory:
+    """The largest part of the GPU memory that an attempt may hold which it has held."""
+
+    def __init__(self, device: torch.device, experiment: Experiment) -> None:
         """Begin to watch.
 
         Args:
             device: Where this worker computes.
-            gpus_per_worker: Its part of a GPU, where several share one; above 1, and auto, count as 1.
+            experiment: What it trains.
         """
         self._limit_bytes = 0.0
         if device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(device)
             total_bytes = torch.cuda.get_device_properties(device).total_memory
-            self._limit_bytes = total_bytes * (
-                1.0 if gpus_per_worker == "auto" else min(gpus_per_worker, 1.0)
-            )
+            self._limit_bytes = allowed_bytes(total_bytes, experiment.resources.gpus_of_worker)
 
     def share(self) -> float | None:
         """Return that part so far, at most 1; None without a GPU."""

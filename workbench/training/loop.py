@@ -73,7 +73,7 @@ class _Loop:
         self._parts = parts
         self._report = report
         self._started_s = started_s
-        self._memory = HeldMemory(parts.worker.device, task.experiment.resources.gpus_per_worker)
+        self._memory = HeldMemory(parts.worker.device, task.experiment)
         self._step = 0
         self._epochs_done = 0
         self._steps_of_epoch = 0

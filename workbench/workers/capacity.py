@@ -40,13 +40,17 @@ def capacity_of(experiment: Experiment, cluster: ClusterInventory) -> Capacity:
     """Decide what one worker uses, and count how many there can be.
 
     Args:
-        experiment: `gpus_per_worker: auto` means one where the cluster has GPUs, but none for a function.
+        experiment: `gpus_per_worker: auto` means one where the cluster has GPUs, or the part of one that
+            `per_gpu` says, but none for a function that does not say it.
         cluster: The cluster.
     """
     resources = experiment.resources
-    gpus = resources.gpus_per_worker
-    if gpus == "auto":
-        gpus = 1.0 if (experiment.trains_model or experiment.command) and cluster.num_gpus >= 1 else 0.0
+    gpus = resources.gpus_of_worker
+    if resources.gpus_per_worker == "auto":
+        wants_one = experiment.trains_model or experiment.command is not None or gpus != "auto"
+        each = 1.0 if gpus == "auto" else gpus
+        gpus = each if wants_one and cluster.num_gpus >= 1 else 0.0
+    assert gpus != "auto"
     shape = Shape(resources.cpus_per_worker, gpus)
     return Capacity(
         shape,

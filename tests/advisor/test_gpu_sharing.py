@@ -1,0 +1,86 @@
+"""How many trials share a GPU follows from what copies do together, and from what they hold."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workbench.advisor.gpu_sharing import MAX_PER_GPU, WORTHWHILE, Copies, find_sharing
+from workbench.resources.gpu_memory import CONTEXT_BYTES, allowed_bytes
+
+GB = 10**9
+RATES = st.lists(st.floats(1.0, 1e6), min_size=MAX_PER_GPU, max_size=MAX_PER_GPU)
+
+
+def find(*rates: float | None, most: int = 8, **memory: object) -> tuple[int, str, list[int]]:
+    tried: list[int] = []
+
+    def measure(number: int) -> Copies:
+        tried.append(number)
+        rate = rates[number - 1]
+        return Copies(rate, None if rate is not None else "memory ran out")
+
+    found = find_sharing(measure, most=most, why_most="there are no more cores", **memory)  # type: ignore[arg-type]
+    return found.per_gpu, found.describe(), tried
+
+
+def test_one_more_is_tried_while_all_together_are_faster() -> None:
+    per_gpu, words, tried = find(100.0, 190.0, 240.0, 245.0)
+    assert per_gpu == 3
+    assert tried == [1, 2, 3, 4], "what pays no more is not followed further"
+    assert words.startswith("3 trials share each GPU: 4 make 1.02 times the samples per second of 3")
+
+
+def test_a_full_device_is_not_shared() -> None:
+    per_gpu, words, _ = find(100.0, 97.0)
+    assert per_gpu == 1
+    assert words.startswith("each trial has a GPU to itself: 2 make 0.97 times")
+
+
+def test_copies_that_run_out_of_memory_are_one_too_many() -> None:
+    per_gpu, words, _ = find(100.0, 190.0, None)
+    assert per_gpu == 2
+    assert "3 do not fit: memory ran out" in words
+    assert find(None)[0] == 1
+
+
+def test_there_are_never_more_than_cores_for_them() -> None:
+    per_gpu, words, tried = find(100.0, 190.0, 280.0, most=2)
+    assert per_gpu == 2
+    assert tried == [1, 2]
+    assert "there are no more cores" in words
+
+
+def test_the_largest_training_of_the_search_must_fit_as_often() -> None:
+    per_gpu, words, tried = find(
+        100.0, 190.0, 280.0, 370.0, peak_bytes=20 * GB,
+        allowed_bytes=lambda number: allowed_bytes(80 * GB, 1.0 / number),
+    )  # fmt: skip
+    assert per_gpu == 3
+    assert tried == [1, 2, 3], "what would run out of memory is not tried"
+    assert "the largest training holds 18.6 GiB" in words
+
+
+@given(RATES, st.integers(1, 12))
+def test_every_trial_that_is_added_brings_something(rates: list[float], most: int) -> None:
+    per_gpu, _, tried = find(*rates, most=most)
+    assert 1 <= per_gpu <= min(most, MAX_PER_GPU)
+    for number in range(2, per_gpu + 1):
+        assert rates[number - 1] >= WORTHWHILE * rates[number - 2]
+    if per_gpu < min(most, MAX_PER_GPU):
+        assert rates[per_gpu] < WORTHWHILE * rates[per_gpu - 1]
+        assert tried[-1] == per_gpu + 1
+
+
+@given(st.floats(4 * GB, 200 * GB), st.integers(2, 8))
+def test_parts_and_their_contexts_fit_into_the_whole(total_bytes: float, number: int) -> None:
+    each = allowed_bytes(total_bytes, 1.0 / number)
+    assert each > 0.0
+    if total_bytes >= 2 * number * CONTEXT_BYTES:
+        assert number * (each + CONTEXT_BYTES) <= total_bytes * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("share", [1.0, 2.0, "auto"])
+def test_a_gpu_of_ones_own_may_be_filled(share: float) -> None:
+    assert allowed_bytes(16 * GB, share) == 16 * GB

@@ -1,0 +1,71 @@
+"""A sweep decides by measuring how many of its trials share a GPU, and keeps to it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from tests.services.clusters import Cluster
+from workbench.events import Event, SharingMeasured, TrialStarted
+from workbench.history import History
+from workbench.store import Store
+
+EXPERIMENT = """
+model: {name: mlp, hidden_width: 128}
+data: digits
+objectives: [{metric: val_accuracy, goal: maximize}]
+search: {lr: {low: 0.001, high: 0.1, log: true}}
+training: {epochs: 1}
+budget: {trials: 3}
+resources: {per_gpu: auto}
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster_with_gpu(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Two cores and a GPU that Ray counts, so that workers compute on the cores."""
+    folder = tmp_path_factory.mktemp("gpu")
+    environment = {
+        "RAY_OVERRIDE_RESOURCES": json.dumps({"GPU": 1}),
+        "WORKBENCH_STORE": str(folder / "store.sqlite"),
+        "XDG_CACHE_HOME": str(folder / "cache"),
+    }
+    cluster = Cluster(folder, head_cpus=2, environment=environment)
+    try:
+        yield cluster
+    finally:
+        cluster.close()
+
+
+@pytest.mark.ray
+def test_copies_are_measured_once_and_trials_share_the_gpu_as_decided(cluster_with_gpu: Cluster) -> None:
+    (cluster_with_gpu.folder / "shared.yaml").write_text(EXPERIMENT)
+    cluster_with_gpu.run_command("sweep", "shared.yaml", "--run-id", "shared")
+    with Store.open(str(cluster_with_gpu.folder / "store.sqlite")) as store:
+        history = _history(store)
+        (decided,) = _sharing(store)
+        assert history.state == "complete"
+        assert list(decided.samples_per_s) == ["1", "2"]
+        alone, both = decided.samples_per_s.values()
+        assert decided.per_gpu == (2 if both >= 1.05 * alone else 1)
+        assert history.in_force.resources.per_gpu == decided.per_gpu
+        started = [event for event in _events(store) if isinstance(event, TrialStarted)]
+        assert [len(gpus) for event in started for gpus in event.gpus] == [1, 1, 1], "each has the one GPU"
+    cluster_with_gpu.run_command("extend", "shared", "--trials", "1")
+    with Store.open(str(cluster_with_gpu.folder / "store.sqlite")) as store:
+        assert _sharing(store) == [decided], "a run that goes on measures nothing again"
+        assert len(_history(store).trials) == 4
+
+
+def _history(store: Store) -> History:
+    return History.of(store.experiment("shared"), _events(store))
+
+
+def _events(store: Store) -> list[Event]:
+    return [item.event for item in store.events("shared")]
+
+
+def _sharing(store: Store) -> list[SharingMeasured]:
+    return [event for event in _events(store) if isinstance(event, SharingMeasured)]

@@ -1,0 +1,133 @@
+"""Decide before the first trial how many trials share a GPU, where `resources.per_gpu` is auto.
+
+The decision is an event of the run, so a driver that takes over, and a resumed run, keep it. What copies do
+beside each other is measured on the run's own workers; the rule is that of `advisor.gpu_sharing`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from workbench.advisor.bench import Bench
+from workbench.advisor.choices import drawn_params
+from workbench.advisor.gpu_sharing import Copies, Sharing, find_sharing
+from workbench.advisor.recommend import bench_for, measurement_context_of
+from workbench.errors import WorkbenchError
+from workbench.events import Noted, SharingMeasured
+from workbench.experiment import Experiment
+from workbench.formatting import format_count
+from workbench.planning.settings import fitted_of
+from workbench.probes.measurements import NeighbourProbe
+from workbench.probes.sampled_extremes import configurations_to_try
+from workbench.resources import ClusterInventory, cluster_inventory
+from workbench.resources.gpu_memory import allowed_bytes
+from workbench.store import Store
+from workbench.sweeps.cluster import workers_wanted
+from workbench.sweeps.ledger import Ledger
+from workbench.sweeps.trial_plans import TrialPlans
+from workbench.workers.capacity import capacity_of
+
+_MEMORY_PROBE_S = 0.5
+
+
+def decide_sharing(store: Store, ledger: Ledger, plans: TrialPlans) -> bool:
+    """Decide how many trials share a GPU, unless that is known; return whether it was decided now.
+
+    Args:
+        store: The store that holds the run.
+        ledger: The events of the run; the decision is added to them.
+        plans: What the advisor decided of the trials' plans.
+    """
+    experiment = ledger.history.in_force
+    if experiment.resources.per_gpu != "auto":
+        return False
+    cluster = cluster_inventory()
+    most, why_most = _most(experiment, cluster, plans)
+    if most == 1:
+        found = Sharing(1, {}, why_most)
+        peak_bytes = None
+    else:
+        try:
+            found, peak_bytes = _measure(store, ledger, plans, most, why_most)
+        except WorkbenchError as error:
+            ledger.record(Noted(level="warning", message=f"no trials share a GPU: measuring failed: {error}"))
+            found, peak_bytes = Sharing(1, {}, "measuring failed"), None
+    ledger.record(
+        SharingMeasured(
+            per_gpu=found.per_gpu,
+            samples_per_s={str(number): rate for number, rate in found.samples_per_s.items()},
+            peak_bytes=peak_bytes,
+            message=found.describe(),
+        )
+    )
+    return True
+
+
+def _most(experiment: Experiment, cluster: ClusterInventory, plans: TrialPlans) -> tuple[int, str]:
+    """Return how many trials may share a GPU by what is known without measuring, and why no more."""
+    if cluster.num_gpus < 1:
+        return 1, "the cluster has no GPUs"
+    if (plans.plan_for({}).workers or workers_wanted(experiment)[1]) > 1:
+        return 1, "a trial has several workers"
+    per_node = [
+        int(node.num_cpus // experiment.resources.cpus_per_worker // node.num_gpus)
+        for node in cluster.nodes
+        if node.num_gpus >= 1
+    ]
+    by_cores = max(1, min(per_node))
+    at_once = experiment.resources.concurrency
+    limits = [(by_cores, f"the cores for each GPU are enough for {format_count(by_cores, 'worker')}")]
+    trials = experiment.max_configurations()
+    if trials is not None:
+        trials *= experiment.repeats
+    for number in (None if at_once == "auto" else at_once, trials):
+        if number is not None:
+            needed = -(-number // int(cluster.num_gpus))
+            limits.append((needed, f"no more than {format_count(number, 'trial')} would run at once"))
+    return min(limits, key=lambda limit: limit[0])
+
+
+def _measure(
+    store: Store, ledger: Ledger, plans: TrialPlans, most: int, why_most: str
+) -> tuple[Sharing, int | None]:
+    """Measure copies beside each other; return also the peak memory of the largest training."""
+    experiment = ledger.history.in_force
+    around = measurement_context_of(store, ledger.run_id, experiment)
+    setting = around.setting
+
+    def bench_of(number: int) -> Bench:
+        shared = experiment.replace(resources={"per_gpu": number})
+        capacity = capacity_of(shared, cluster_inventory())
+        beside = dataclasses.replace(around, capacity=capacity)
+        return bench_for(store, ledger.run_id, shared, beside, ledger.record)
+
+    def measure(number: int) -> Copies:
+        params = drawn_params(experiment)
+        order = NeighbourProbe(plans.plan_for(params), setting=setting)
+        found = bench_of(number).probe_neighbours(number, order, params)
+        return Copies(found.samples_per_s, found.message)
+
+    peak_bytes = None
+    total_bytes = around.limit_bytes
+    if around.on_gpu and total_bytes is not None:
+        peak_bytes = _largest_peak_bytes(experiment, bench_of(1), plans, total_bytes)
+    found = find_sharing(
+        measure, most=most, why_most=why_most, peak_bytes=peak_bytes,
+        allowed_bytes=lambda number: allowed_bytes(total_bytes or math.inf, 1.0 / number),
+    )  # fmt: skip
+    return found, peak_bytes
+
+
+def _largest_peak_bytes(
+    experiment: Experiment, bench: Bench, plans: TrialPlans, total_bytes: float
+) -> int | None:
+    """Return what the configurations hold at most that stand for the space; all, where one does not fit."""
+    peaks = []
+    for _, params in configurations_to_try(experiment):
+        if fitted_of(experiment, params) is not None:
+            continue
+        order = NeighbourProbe(plans.plan_for(params), longest_s=_MEMORY_PROBE_S)
+        found = bench.probe_neighbours(1, order, params)
+        peaks.append(found.peak_bytes if found.fits and found.peak_bytes else int(total_bytes))
+    return max(peaks, default=None)
