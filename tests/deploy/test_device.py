@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.deploy.trained import exported, write_table
-from tests.services.ssh_server import SshServer, find_sshd
+from tests.services.ssh_server import SshServer, reached_by_ssh
 from workbench.cli.entry import group
 from workbench.deploy.card import read_card
 from workbench.deploy.device import measure
@@ -29,13 +28,7 @@ def bundle(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SshServer]:
-    """Another machine, as far as ssh can know."""
-    if find_sshd() is None:
-        pytest.skip("needs sshd (apt-get install openssh-server)")
-    server = SshServer(tmp_path / "ssh")
-    monkeypatch.setenv("PATH", f"{server.programs}{os.pathsep}{os.environ['PATH']}")
-    yield server
-    server.close()
+    yield from reached_by_ssh(tmp_path / "ssh", monkeypatch)
 
 
 def folders_on(board: SshServer) -> list[Path]:

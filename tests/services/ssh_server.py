@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import getpass
+import os
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 from tests.services.ports import free_port
 from tests.services.waiting import wait_until
@@ -63,6 +67,16 @@ class SshServer:
         """End it."""
         self._process.terminate()
         self._process.wait()
+
+
+def reached_by_ssh(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SshServer]:
+    """Yield another machine, as far as ssh can know, to which a test's ssh and scp lead; for fixtures."""
+    if find_sshd() is None:
+        pytest.skip("needs sshd (apt-get install openssh-server)")
+    server = SshServer(folder)
+    monkeypatch.setenv("PATH", f"{server.programs}{os.pathsep}{os.environ['PATH']}")
+    yield server
+    server.close()
 
 
 def find_sshd() -> str | None:

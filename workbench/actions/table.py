@@ -236,6 +236,10 @@ _DECLARED = (
                      hint=_DURATION_HINT),
             Argument("threads", "count", "Time calls with this many threads.", label="Threads",
                      hint="empty: 1"),
+            Argument("device", "text", "Measure latencies here, on ssh://[USER@]HOST[:PORT], or on the "
+                     "machine of a tier, such as tiers.yaml:end.", metavar="DEVICE", is_from_browser=False),
+            Argument("python", "text", "Use this Python of the other machine; it needs numpy and "
+                     "onnxruntime.", metavar="PROGRAM", is_from_browser=False),
         ),
         for_run=lambda run: run.has_best and run.trains_model,
         for_trial=lambda run: run.trial_state == "complete" and run.trains_model, asks_first=True,
@@ -243,6 +247,7 @@ _DECLARED = (
         examples=(
             "workbench compress last",
             "workbench compress last --limit latency=5ms --limit drop=1% --time 5m",
+            "workbench compress last --device ssh://pi@board.local",
         ),
     ),
     Action(

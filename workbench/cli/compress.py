@@ -34,16 +34,17 @@ from workbench.cli.run import follow_run
     ACTIONS["compress"],
     """Tries no compression, dynamic and static int8 first, then searches with pruning, low rank and
     fine-tuning. The latency is a share of that of the unchanged model in ONNX Runtime, measured in turn on
-    this machine. What is slower, or drops by more than 0.5 %, is never recommended.""",
+    this machine, or with --device on another. What is slower, or drops by more than 0.5 %, is never
+    recommended.""",
 )
 def compress(
-    run_id: str, threads: int | None, detach: bool, launcher: str, address: str | None, as_json: bool,
-    **given: Any,
+    run_id: str, detach: bool, launcher: str, address: str | None, as_json: bool, **given: Any,
 ) -> int:  # fmt: skip
     """Compress a trial."""
     original = attach(run_id)
     with waiting_for_the_driver(original):
-        run = original.compress(**given, threads=threads or 1, launcher=launcher, address=address)
+        wanted = {name: value for name, value in given.items() if value is not None}
+        run = original.compress(**wanted, launcher=launcher, address=address)
     if detach:
         return detached(run, as_json=as_json)
     return follow_run(run, as_json=as_json, with_report=True)

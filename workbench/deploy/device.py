@@ -27,6 +27,7 @@ from workbench.errors import ArgumentError, RunError
 HERE = "here"
 _TIMEOUT_S = 300.0
 _RUNNER = Path(__file__).with_name("device_runner.py")
+_IN_TURN = Path(__file__).parent / "compression" / "latency.py"
 
 
 def measure(
@@ -69,14 +70,28 @@ def measure(
 
 def time_model(
     model: Path, feeds: Mapping[str, np.ndarray], device: str = HERE, *, threads: int, num_calls: int,
-    python: str = "python3",
+    python: str = "python3", base: Path | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """Return what the runner measured of a graph on a device; arguments and errors as in `measure`."""
+    """Return what the runner measured of a graph on a device; errors as in `measure`.
+
+    Args:
+        model: The graph.
+        feeds: Its inputs.
+        device: As in `measure`.
+        threads: Number of threads that compute a call.
+        num_calls: As in `measure`.
+        python: As in `measure`.
+        base: Another graph with one input, as the first; both are then called in turn, too, which is in the
+            result as `in_turn`: the fields of a `latency.Comparison`.
+    """
     with tempfile.TemporaryDirectory() as beside:
         parcel = Path(beside) / "workbench-measure"
         parcel.mkdir()
         (parcel / MODEL).write_bytes(model.read_bytes())
         (parcel / "runner.py").write_bytes(_RUNNER.read_bytes())
+        if base is not None:
+            (parcel / "base.onnx").write_bytes(base.read_bytes())
+            (parcel / _IN_TURN.name).write_bytes(_IN_TURN.read_bytes())
         np.savez(parcel / "feeds.npz", **feeds)  # type: ignore[arg-type]
         words = [str(threads), str(num_calls)]
         if device == HERE:

@@ -1,9 +1,11 @@
 """Times a model on the machine where this file runs; it needs numpy and onnxruntime only.
 
 It is copied as it is to other machines, so it imports nothing of the workbench. It is called with a folder
-that holds model.onnx and feeds.npz, the number of threads and of calls, and prints one line of JSON.
+that holds model.onnx and feeds.npz, the number of threads and of calls, and prints one line of JSON. Where
+base.onnx and latency.py are there, too, both models are then called in turn.
 """
 
+import dataclasses
 import json
 import os
 import platform
@@ -22,11 +24,7 @@ _COUNTERS = "/sys/class/powercap"
 
 def main(folder: str, threads: int, num_calls: int) -> None:
     """Time calls after a warm-up, and print the result."""
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
-    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
-    path = os.path.join(folder, "model.onnx")
-    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    session = _open(os.path.join(folder, "model.onnx"), threads)
     with np.load(os.path.join(folder, "feeds.npz")) as stored:  # the graph takes text as objects
         feeds = {
             name: stored[name].astype(object) if stored[name].dtype.kind == "U" else stored[name]
@@ -56,8 +54,15 @@ def main(folder: str, threads: int, num_calls: int) -> None:
         "p95_s": float(p95),
         "num_calls": len(times),
         "energy_j": None if energy_j is None else energy_j / len(times),
-        "memory_bytes": read_peak_memory(),
+        "memory_bytes": read_peak_memory(),  # before another model is loaded
     }
+    if os.path.exists(os.path.join(folder, "base.onnx")):
+        from latency import calls, compare  # pyright: ignore[reportMissingImports]
+
+        base = _open(os.path.join(folder, "base.onnx"), threads)
+        name = base.get_inputs()[0].name  # a model that is compressed has one input
+        compared = compare(calls(session, feeds), calls(base, {name: next(iter(feeds.values()))}))
+        measured["in_turn"] = dataclasses.asdict(compared)
     print(json.dumps(measured))
 
 
@@ -92,6 +97,13 @@ def read_peak_memory() -> int:
     except OSError:
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return peak if sys.platform == "darwin" else peak * 1024
+
+
+def _open(path: str, threads: int) -> onnxruntime.InferenceSession:
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+    return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
 
 
 def _processor() -> str:

@@ -19,7 +19,11 @@ BASE_RUN, BASE_TRIAL, BASE_METRIC, BASE_VALUE = "base_run", "base_trial", "base_
 """The options of a train function that state what a compression began with."""
 NOT_SEARCHED = "not_searched"
 """The option that states which ways do not fit the model, in words."""
+DEVICE = "device"
+"""The option that names the machine on which latencies are measured, where that is another one."""
 RATIO = "latency_ratio"
+RATIO_HERE = "latency_ratio_here"
+"""The ratio where the trials run; where latencies are those of another device, it stands beside theirs."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +93,8 @@ def compressed(history: History) -> Compressed:
         if not history.in_state("complete"):
             words = "no trial has been measured yet" if not history.trials else "no trial could be measured"
     else:
-        words = f"{_gain(best)}: trial {best.number} is recommended instead of {name}"
+        where = device_of(history.experiment)
+        words = f"{_gain(best, where)}: trial {best.number} is recommended instead of {name}"
     lost = {
         trial.number: why
         for trial in history.trials.values()
@@ -98,13 +103,22 @@ def compressed(history: History) -> Compressed:
     return Compressed(best, words, lost)
 
 
-def _gain(trial: Trial) -> str:
+def device_of(experiment: Experiment) -> str | None:
+    """Return the machine on which a compression measures latencies; None for that where its trials run."""
+    found = None if experiment.train is None else experiment.train.options.get(DEVICE)
+    return None if found is None else str(found)
+
+
+def _gain(trial: Trial, device: str | None) -> str:
     values = trial.values
+    where = ""
+    if device is not None:
+        where = f" on {device}, {format_number(values[RATIO_HERE])} where the trial ran,"
     interval = (
         f"{format_number(values['latency_ratio_low'])} to {format_number(values['latency_ratio_high'])}"
     )
     return (
-        f"{format_number(values[RATIO])} ({interval}) of the base's latency and "
+        f"{format_number(values[RATIO])} ({interval}) of the base's latency{where} and "
         f"{format_percent(values['size_ratio'])} of its size, {_loss(values['drop'])}"
     )
 

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from workbench.formatting import format_count, format_number
 from workbench.history import Trial
 from workbench.history.compression import (
     NOT_SEARCHED,
     RATIO,
+    RATIO_HERE,
     compressed,
     describe_way,
+    device_of,
     is_compression,
 )
 from workbench.plots.report_tables import table, text
 from workbench.plots.run_data import RunData
-
-_HEADS = [("Trial", "number"), ("What was done", ""), ("Latency ratio", "number"), ("Why not", "")]
 
 
 def compression_answer(run: RunData) -> str:
@@ -39,16 +41,28 @@ def tried_and_lost(run: RunData) -> list[str]:
     assert run.experiment.train is not None
     notes: object = run.experiment.train.options.get(NOT_SEARCHED)
     stated = [f"<p>{text(str(note))}.</p>" for note in notes] if isinstance(notes, list) else []
-    rows = [_row(run.history.trials[number], why) for number, why in compressed(run.history).lost.items()]
+    device = device_of(run.experiment)
+    ratios = {RATIO: "Latency ratio"}
+    if device is not None:
+        ratios = {RATIO: f"Latency ratio on {device}", RATIO_HERE: "Where the trial ran"}
+    heads = [
+        ("Trial", "number"), ("What was done", ""), *((name, "number") for name in ratios.values()),
+        ("Why not", ""),
+    ]  # fmt: skip
+    lost = compressed(run.history).lost
+    rows = [_row(run.history.trials[number], why, list(ratios)) for number, why in lost.items()]
     if not rows:
         return stated
     caption = format_count(len(rows), "trial")
-    return ["<h2>What was tried and is not recommended</h2>", table(_HEADS, rows, caption), *stated]
+    return ["<h2>What was tried and is not recommended</h2>", table(heads, rows, caption), *stated]
 
 
-def _row(trial: Trial, why: str) -> str:
-    ratio = trial.values.get(RATIO)
+def _row(trial: Trial, why: str, ratios: Sequence[str]) -> str:
+    values = [trial.values.get(name) for name in ratios]
+    cells = "".join(
+        f'<td class="number">{"" if value is None else format_number(value)}</td>' for value in values
+    )
     return (
         f'<tr><th scope="row" class="number">{trial.number}</th><td>{text(describe_way(trial.params))}</td>'
-        f'<td class="number">{"" if ratio is None else format_number(ratio)}</td><td>{text(why)}</td></tr>'
+        f"{cells}<td>{text(why)}</td></tr>"
     )

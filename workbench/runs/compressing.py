@@ -22,11 +22,14 @@ _NAME_LENGTH = 60
 def create_compression(
     run: Run, *, trial: int | None = None, objective: str | None = None,
     limits: Mapping[str, Any] | None = None, trials: int | None = None, time: float | str | None = None,
-    threads: int = 1, launcher: str = "ray", address: str | None = None,
+    threads: int = 1, device: str = "here", python: str = "python3", launcher: str = "ray",
+    address: str | None = None,
 ) -> Run:  # fmt: skip
     """Store a run that compresses a trial, without starting its driver; arguments as in `Run.compress`."""
+    from workbench.deploy.compression.compression import Compression
     from workbench.deploy.compression.search import experiment_for
     from workbench.deploy.compression.trained_base import make_base
+    from workbench.deploy.placement.tier_devices import find_device
     from workbench.runs.launch import create
     from workbench.sweeps.origin_file import read_origin
     from workbench.training.export import write_weights
@@ -53,9 +56,12 @@ def create_compression(
         base = make_base(
             experiment, chosen.params, weights, run_id=run.run_id, trial=chosen.number, metric=objective
         )
+    device = find_device(device)
+    Compression(base, threads, device=device, python=python).check_device()
     searched, first = experiment_for(
         base, name=f"{run.name[:_NAME_LENGTH]}-compressed", limits=limits, trials=trials, threads=threads,
         time_s=None if time is None else duration_argument_s(time, field="time"), seed=experiment.seed,
+        device=device, python=python,
     )  # fmt: skip
     # Its workers need the code of the run that trained the model, wherever this process was started.
     created = create(searched, store=run.store, launcher=launcher, address=address, like=run.run_id)

@@ -189,7 +189,8 @@ class Run(ControlledRun):
     def compress(
         self, *, trial: int | None = None, objective: str | None = None,
         limits: Mapping[str, Any] | None = None, trials: int | None = None,
-        time: float | str | None = None, threads: int = 1, launcher: str = "ray", address: str | None = None,
+        time: float | str | None = None, threads: int = 1, device: str = "here", python: str = "python3",
+        launcher: str = "ray", address: str | None = None,
     ) -> Self:  # fmt: skip
         """Start a run that makes a trained model smaller and faster, and measures what that costs.
 
@@ -207,6 +208,9 @@ class Run(ControlledRun):
             trials: Maximum number of compressions to try; 12 if there is no time limit either.
             time: Maximum time, in seconds or such as 10m.
             threads: Number of threads of each call that is timed.
+            device: Where the latency is measured: here, ssh://[USER@]HOST[:PORT], or FILE:TIER, a tier of a
+                file of tiers. What was measured on a machine of the same files is reused for a day.
+            python: The Python of another machine, which needs numpy and onnxruntime.
             launcher: As in `sweep`.
             address: As in `sweep`.
 
@@ -228,7 +232,7 @@ class Run(ControlledRun):
 
         created = create_compression(
             self, trial=trial, objective=objective, limits=limits, trials=trials, time=time, threads=threads,
-            launcher=launcher, address=address,
+            device=device, python=python, launcher=launcher, address=address,
         )  # fmt: skip
         launch(created.store, created.run_id, launcher=launcher, address=address)
         return type(self)(created.store, created.run_id)

@@ -22,15 +22,17 @@ from torch import nn
 from workbench.data import Datasets
 from workbench.deploy.card import MODEL
 from workbench.deploy.compression import latency
+from workbench.deploy.compression.device_latency import OnDevice, measure_there
 from workbench.deploy.compression.fine_tuning import Teacher, fine_tune
 from workbench.deploy.compression.low_rank import factorise
 from workbench.deploy.compression.pruning import prune, scales_of
 from workbench.deploy.compression.quantisation_aware import rounding
 from workbench.deploy.compression.quantisers import quantise
 from workbench.deploy.compression.trained_base import Base, example_of, measure, quality_of
-from workbench.deploy.device import time_model
+from workbench.deploy.device import HERE, time_model
 from workbench.deploy.onnx_export import write_onnx
 from workbench.deploy.predictor import open_session
+from workbench.history.compression import RATIO_HERE
 from workbench.training.assembly import loss_of
 from workbench.training.source import Source
 
@@ -61,6 +63,8 @@ class Compression:
         seed: Seed of the fine-tuning.
         measures_memory: Whether the memory of a process that only runs the model is measured, which takes a
             second.
+        device: Where the latency is measured: here, or ssh://[USER@]HOST[:PORT].
+        python: The Python of another device.
     """
 
     base: Base
@@ -68,6 +72,8 @@ class Compression:
     batch: int = 1
     seed: int = 0
     measures_memory: bool = False
+    device: str = HERE
+    python: str = "python3"
 
     def __call__(
         self, config: Mapping[str, Any], report: Callable[..., bool], folder: Path, seed: int
@@ -99,19 +105,40 @@ class Compression:
                 samples=_samples(datasets, config.get("calibration_samples", 0), seed),
             )  # fmt: skip
             values = measure(path, base.experiment, datasets)
-            compared = self._compare(path, original, datasets)
+            here = self._compare(path, original, datasets)
+            there = self._measure_there(path, original, datasets)
+        compared = here if there is None else there.compared
         measured = {
             **values, "drop": base.drop(values[base.metric]), "latency_ratio": compared.ratio,
             "latency_ratio_low": compared.low, "latency_ratio_high": compared.high,
             "latency_s": compared.candidate_s, "base_latency_s": compared.base_s,
             "size_bytes": float(path.stat().st_size), "size_ratio": path.stat().st_size / len(base.onnx),
         }  # fmt: skip
-        if self.measures_memory:
+        if there is not None:
+            measured |= {
+                RATIO_HERE: here.ratio, "latency_here_s": here.candidate_s, "latency_p95_s": there.p95_s,
+                "memory_bytes": float(there.memory_bytes),
+                **({} if there.energy_j is None else {"energy_j": there.energy_j}),
+            }  # fmt: skip
+        elif self.measures_memory:
             feeds = {open_session(path).get_inputs()[0].name: self._inputs(datasets)}
             alone = time_model(path, feeds, threads=self.threads, num_calls=1)
             measured["memory_bytes"] = float(alone["memory_bytes"])
-        self._keep(folder, config, measured, compared)
+        self._keep(folder, config, measured, compared, there)
         return measured
+
+    def check_device(self) -> None:
+        """Measure the unchanged model on the device, so that one that cannot be used is refused at once.
+
+        Raises:
+            ArgumentError: If the device is unknown.
+            RunError: If it cannot be reached, or the model cannot be run there.
+        """
+        _, datasets = self.base.build()
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, MODEL)
+            path.write_bytes(self.base.onnx)
+            self._measure_there(path, path, datasets)
 
     def _smaller(
         self, model: nn.Module, datasets: Datasets, teacher: Teacher, config: Mapping[str, Any],
@@ -171,12 +198,21 @@ class Compression:
         )
         return latency.compare(candidate, base)
 
+    def _measure_there(self, path: Path, original: Path, datasets: Datasets) -> OnDevice | None:
+        """Return what was measured on another device; None where the latency is that of this machine."""
+        if self.device == HERE:
+            return None
+        feeds = {open_session(path).get_inputs()[0].name: self._inputs(datasets)}
+        return measure_there(
+            path, original, feeds, device=self.device, python=self.python, threads=self.threads
+        )
+
     def _inputs(self, datasets: Datasets) -> np.ndarray:
         return example_of(datasets.validation, self.batch).numpy()
 
     def _keep(
         self, folder: Path, config: Mapping[str, Any], values: Mapping[str, float],
-        compared: latency.Comparison,
+        compared: latency.Comparison, there: OnDevice | None,
     ) -> None:  # fmt: skip
         document = {
             "base": {
@@ -185,6 +221,7 @@ class Compression:
             },
             "config": dict(config), "values": dict(values), "latency": dataclasses.asdict(compared),
             "threads": self.threads, "batch": self.batch,
+            "device": {"address": self.device, **({} if there is None else dataclasses.asdict(there))},
         }  # fmt: skip
         (folder / MEASURED).write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
 

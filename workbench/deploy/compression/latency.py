@@ -1,6 +1,7 @@
 """How long a model takes compared with another one on the same machine, both called in turn.
 
 Calls that alternate see the same machine: what else it does, and how fast its clock is, changes both alike.
+This file is copied to other machines beside `device_runner`, so it needs numpy only.
 """
 
 from __future__ import annotations

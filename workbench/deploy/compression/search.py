@@ -15,11 +15,19 @@ from workbench.deploy.compression.pruning import scales_of, why_not_pruned
 from workbench.deploy.compression.quantisation_aware import why_not_aware
 from workbench.deploy.compression.quantisers import CALIBRATIONS, QUANTISERS
 from workbench.deploy.compression.trained_base import Base
+from workbench.deploy.device import HERE
 from workbench.errors import ArgumentError, ExperimentError
 from workbench.experiment import Experiment
 from workbench.experiment.components import embed
 from workbench.formatting import parse_bytes, parse_duration_s
-from workbench.history.compression import BASE_METRIC, BASE_RUN, BASE_TRIAL, BASE_VALUE, NOT_SEARCHED
+from workbench.history.compression import (
+    BASE_METRIC,
+    BASE_RUN,
+    BASE_TRIAL,
+    BASE_VALUE,
+    DEVICE,
+    NOT_SEARCHED,
+)
 
 DEFAULT_TRIALS = 12
 LIMITS = {"latency": "latency_s", "drop": "drop", "size": "size_bytes", "memory": "memory_bytes"}
@@ -36,7 +44,8 @@ _TUNED = {"lr": 1e-3, "distillation": 0.9, "slimming": 0.0}
 
 def experiment_for(
     base: Base, *, name: str, limits: Mapping[str, Any] | None = None, trials: int | None = None,
-    time_s: float | None = None, threads: int = 1, seed: int = 0,
+    time_s: float | None = None, threads: int = 1, seed: int = 0, device: str = HERE,
+    python: str = "python3",
 ) -> tuple[Experiment, list[dict[str, Any]]]:  # fmt: skip
     """Create the experiment that searches the best way to compress a model.
 
@@ -52,6 +61,8 @@ def experiment_for(
         time_s: Maximum time of the run in seconds.
         threads: Number of threads of each call that is timed.
         seed: Seed of the run.
+        device: Where the latency is measured: here, or ssh://[USER@]HOST[:PORT].
+        python: The Python of another device, which has numpy and onnxruntime.
 
     Returns:
         The experiment, which states what is not searched and why, and the configurations to try first.
@@ -97,11 +108,15 @@ def experiment_for(
     experiment = Experiment(
         name=name,
         train=embed(
-            Compression(base, threads, seed=seed, measures_memory="memory" in (limits or {})),
+            Compression(
+                base, threads, seed=seed, measures_memory="memory" in (limits or {}), device=device,
+                python=python,
+            ),
             {
                 BASE_RUN: base.run_id, BASE_TRIAL: base.trial, BASE_METRIC: base.metric,
                 BASE_VALUE: base.values[base.metric],
                 **({NOT_SEARCHED: notes} if notes else {}),
+                **({} if device == HERE else {DEVICE: device}),
             },
         ),
         objectives=[

@@ -54,10 +54,11 @@ class Copy:
 
         models = []
         for name, files in self.files.items():
-            folder = Path(tempfile.mkdtemp(prefix="workbench-"))
-            for file, content in files.items():
-                (folder / file).write_bytes(content)
-            version = Version.open(folder, self.limits)
+            with tempfile.TemporaryDirectory(prefix="workbench-") as temporary:
+                folder = Path(temporary)
+                for file, content in files.items():
+                    (folder / file).write_bytes(content)
+                version = Version.open(folder, self.limits)
             models.append(
                 ServedModel(name, folder, version, self.limits, lambda *batch: service.count_batch(*batch))
             )

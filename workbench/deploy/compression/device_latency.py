@@ -1,0 +1,110 @@
+"""The latency of a compressed model on the device where it will run, in turn with the unchanged model there.
+
+What was measured is kept for each device in the user's data folder. The same two files are not measured there
+again for a day, so that another compression of a model, and trials that make the same file, reuse it. How a
+device is reached is left to `workbench.deploy.device`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from workbench.deploy.compression.latency import Comparison
+from workbench.deploy.device import time_model
+from workbench.store.urls import user_data_folder
+
+_REUSED_FOR_S = 24 * 3600.0
+"""Other programs and newer packages change a machine, so what was measured long ago may no longer hold."""
+_MAX_KEPT = 1000
+_NUM_CALLS = 500
+
+
+@dataclass(frozen=True)
+class OnDevice:
+    """What was measured on a device.
+
+    Attributes:
+        compared: The latency in turn with that of the unchanged model.
+        machine: The machine, its processor and number of cores.
+        runtime: What ran the models, with its version.
+        p95_s: 95 of 100 calls of the model alone were at most this long, in seconds.
+        memory_bytes: Peak memory of a process that only runs the model.
+        energy_j: What all processors of the machine used for a call, in joules; None where it is not counted.
+        measured_unix_s: When.
+    """
+
+    compared: Comparison
+    machine: str
+    runtime: str
+    p95_s: float
+    memory_bytes: int
+    energy_j: float | None
+    measured_unix_s: float
+
+
+def measure_there(
+    model: Path, base: Path, feeds: Mapping[str, np.ndarray], *, device: str, python: str, threads: int,
+) -> OnDevice:  # fmt: skip
+    """Measure a model beside its base on a device, or return what was measured of both within a day.
+
+    Args:
+        model: The compressed model.
+        base: The unchanged model.
+        feeds: The input of the model.
+        device: ssh://[USER@]HOST[:PORT].
+        python: The Python there, which has numpy and onnxruntime.
+        threads: Number of threads that compute a call.
+
+    Raises:
+        ArgumentError: If the device is unknown.
+        RunError: If the machine cannot be reached, or a model cannot be run there.
+    """
+    [inputs] = feeds.values()
+    parts = (model.read_bytes(), base.read_bytes(), f"{python} {threads} {inputs.shape}".encode())
+    key = hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()
+    path = kept_file(device)
+    kept = _read(path)
+    known = kept.get(key)
+    if known is not None and 0 <= time.time() - known["measured_unix_s"] < _REUSED_FOR_S:
+        return OnDevice(**{**known, "compared": Comparison(**known["compared"])})
+    found = time_model(
+        model, feeds, device, threads=threads, num_calls=_NUM_CALLS, python=python, base=base
+    )  # fmt: skip
+    kept[key] = {
+        "compared": found["in_turn"], "runtime": found["runtime"],
+        "machine": f"{found['host']}, {found['processor']}, {found['num_cores']} cores",
+        "p95_s": found["p95_s"], "memory_bytes": found["memory_bytes"], "energy_j": found["energy_j"],
+        "measured_unix_s": time.time(),
+    }  # fmt: skip
+    _write(path, dict(list(kept.items())[-_MAX_KEPT:]))
+    return OnDevice(**{**kept[key], "compared": Comparison(**kept[key]["compared"])})
+
+
+def kept_file(device: str) -> Path:
+    """Return the file in which what was measured on a device is kept."""
+    name = hashlib.sha256(device.encode()).hexdigest()[:16]
+    return user_data_folder() / "devices" / f"{name}.json"
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):  # what cannot be read is measured again
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _write(path: Path, kept: Mapping[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_suffix(f".{os.getpid()}")
+    temporary.write_text(json.dumps(kept), encoding="utf-8")
+    os.replace(temporary, path)
