@@ -157,8 +157,8 @@ def first_configurations(
         found += [
             {**each, "pruning": share, "rank": 1.0, **tuned}
             for share, each in (
-                (0.5, none), (0.5, integers), (0.625, none), (0.375, integers), (0.625, integers),
-                (0.75, none),
+                (0.5, none), (0.5, integers), (0.625, none), (0.625, integers), (0.75, none),
+                (0.375, integers),
             )
         ]  # fmt: skip
     elif "qat_lr" in experiment.search.root:
