@@ -123,6 +123,18 @@ def splits_of(folder: Path) -> dict[str, tuple[list[tuple[Rows, Rows]], Predict]
         )
     splits["one node, model left out"] = (leave_models_out(one_way, one), predict_times)
     splits["many nodes, model left out"] = (leave_models_out(many, many), predict_times)
+    splits["many nodes, with one node"] = (
+        [([*one, *seen], unseen) for seen, unseen in leave_models_out(many, many)],
+        predict_times,
+    )
+    splits["many nodes, 6 plans and one node seen"] = (
+        [
+            ([*one, *some_of(model, 6, turn)], model)
+            for turn in range(3)
+            for model in models_in(many).values()
+        ],
+        predict_times,
+    )
     splits["many nodes, a fifth left out"] = (
         [([row for at, row in enumerate(many) if at % 5 != turn], many[turn::5]) for turn in range(5)],
         predict_times,

@@ -58,6 +58,17 @@ def test_another_model_is_predicted_less_surely_than_a_measured_one() -> None:
     assert there.low_s < true_step_s(wide) < there.high_s
 
 
+def test_steps_of_other_models_on_one_node_leave_predictions_across_nodes_as_they_are() -> None:
+    across = [MeasuredStep(replace(plan, nodes=2), 3.0 * true_step_s(plan)) for plan in ONE_WAY]
+    other = replace(SMALL, hidden=1536, layers=20)
+    wanted = [replace(plan, nodes=2, shape=other) for plan in TWO_WAYS]
+    alone = predict_steps(across, wanted)
+    assert predict_steps([*MEASURED, *across], wanted) == alone
+    # Those of the same model say something of it.
+    own = [MeasuredStep(replace(each.plan, shape=other), 2.0 * each.step_time_s) for each in MEASURED]
+    assert predict_steps([*own, *across], wanted) != alone
+
+
 def test_what_no_measured_plan_divides_is_extrapolated() -> None:
     replicas_only = [each for each in MEASURED if each.plan.replicas > 1]
     known, divided, far = predict_steps(

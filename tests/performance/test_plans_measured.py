@@ -22,3 +22,12 @@ def test_unseen_plans_and_models_are_predicted_within_the_goal(name: str) -> Non
     assert found.error < found.nearest_error
     assert COVERAGE[0] <= found.coverage <= COVERAGE[1]
     assert found.choice is None or found.choice <= GOAL_OF_CHOICE
+
+
+@needs_measurements
+def test_a_few_plans_across_nodes_are_enough_beside_other_models_on_one_node() -> None:
+    assert FOLDER is not None
+    found = score(*splits_of(FOLDER)["many nodes, 6 plans and one node seen"])
+    assert found.error <= 0.12
+    assert found.error < found.nearest_error
+    assert COVERAGE[0] <= found.coverage <= COVERAGE[1]

@@ -8,13 +8,14 @@ carries less far.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from workbench.performance.corrected_law import CorrectedLaw, Part, order_of
-from workbench.performance.parallel_plans import ParallelPlan, Range, put_in_columns
+from workbench.performance.parallel_plans import ModelShape, ParallelPlan, Range, put_in_columns
 from workbench.performance.parallel_step_law import ParallelStepLaw
 from workbench.performance.step_time import Prediction
 
@@ -36,6 +37,8 @@ _PARTS = (
     Part(0.06, {**_SAME_PLAN, "log_micro_batch": 0.5}, "several_nodes"),
 )  # fmt: skip
 _NOISE = 0.02
+# Fewer rows of a model, on one node or across nodes, do not show what a law leaves over.
+_ENOUGH = 8
 _DEVIATION_PER_DOUBLING = {
     "hidden": 0.15, "layers": 0.05, "sequence": 0.15, "tensor": 0.15, "stages": 0.1, "replicas": 0.03,
     "micro_batch": 0.16, "accumulation": 0.02, "nodes": 0.1,
@@ -65,14 +68,24 @@ def predict_steps(measured: Sequence[MeasuredStep], plans: Sequence[ParallelPlan
     """
     if not measured:
         raise ValueError("step times are predicted from one measurement or more")
-    models = {each.plan.shape for each in measured}
+    counts = Counter(_work_of(each.plan) for each in measured)
+    wanted: dict[tuple[bool, bool], list[int]] = {}
+    for index, plan in enumerate(plans):
+        is_measured = counts[_work_of(plan)] >= _ENOUGH
+        wanted.setdefault((is_measured, plan.nodes > 1), []).append(index)
     found: dict[int, Prediction] = {}
-    for is_measured in (True, False):
-        wanted = [index for index, plan in enumerate(plans) if (plan.shape in models) is is_measured]
-        if wanted:
-            predictions = _predict(measured, [plans[index] for index in wanted], is_measured=is_measured)
-            found.update(zip(wanted, predictions, strict=True))
+    for (is_measured, is_across), indices in wanted.items():
+        shapes = {plans[index].shape for index in indices}
+        # Of steps across nodes another model says more across nodes than on one node, and the reverse.
+        alike = [each for each in measured if (each.plan.nodes > 1) is is_across or each.plan.shape in shapes]
+        used = alike if not is_measured and len(alike) >= _ENOUGH else measured
+        predictions = _predict(used, [plans[index] for index in indices], is_measured=is_measured)
+        found.update(zip(indices, predictions, strict=True))
     return [found[index] for index in range(len(plans))]
+
+
+def _work_of(plan: ParallelPlan) -> tuple[ModelShape, bool]:
+    return plan.shape, plan.nodes > 1
 
 
 def _predict(
