@@ -29,6 +29,19 @@ def test_every_error_crosses_process_borders_whole(kind: type[errors.WorkbenchEr
     assert (again.problem, again.field, again.allowed, again.next_step) == ("problem", "a.b", "c", "d")
 
 
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (ValueError("the shapes differ.\n\nStack:\n ..."), "the shapes differ"),
+        (RuntimeError("\n  out of range\n"), "out of range"),
+        (ConnectionError(), "ConnectionError"),
+        (KeyError("  "), "'  '"),
+    ],
+)
+def test_of_the_error_of_another_library_its_first_line_is_shown(error: Exception, line: str) -> None:
+    assert errors.first_line_of(error) == line
+
+
 def test_the_drawn_tree_is_the_real_one() -> None:
     assert errors.__doc__ is not None
     for name, kind in inspect.getmembers(errors, inspect.isclass):

@@ -224,6 +224,19 @@ _PARTS = {
 }  # fmt: skip
 
 
+def first_line_of(error: BaseException) -> str:
+    r"""Return the first line of what an error of another library states, or its type where it states nothing.
+
+    Example:
+        >>> first_line_of(ValueError("too long\n  at line 3"))
+        'too long'
+        >>> first_line_of(MemoryError())
+        'MemoryError'
+    """
+    lines = str(error).strip().splitlines()
+    return lines[0].rstrip(" .") if lines else type(error).__name__
+
+
 def missing_part(error: ModuleNotFoundError) -> MissingDependencyError | None:
     """Return the error of a library that a part of the workbench needs; None for any other library.
 

@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from workbench.artifacts.place import Artifacts
-from workbench.errors import ArtifactsError
+from workbench.errors import ArtifactsError, first_line_of
 
 _REMEDY = "Check that it exists, is reachable and is writable."
 _ONE_REQUEST = "allow_delayed_open"
@@ -150,7 +150,7 @@ class RemoteArtifacts(Artifacts):
         except (OSError, ValueError, NotImplementedError) as error:
             place = f"{self}/{name}" if name else str(self)
             # Only the first line: the rest may be a page of libraries that were searched for.
-            message = _without_secrets(str(error).partition("\n")[0], self.url)
+            message = _without_secrets(first_line_of(error), self.url)
             raise ArtifactsError(f"{place}: {message}", next_step=_REMEDY) from None
 
 

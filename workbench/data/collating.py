@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from workbench.errors import DataError
+from workbench.errors import DataError, first_line_of
 
 TARGET_NAMES = ("labels", "label", "targets", "target")
 """Under which names the target of a sample that is a mapping is found, the first of them that it has."""
@@ -96,7 +96,7 @@ def _joined(stack: Any, values: Sequence[Any]) -> Any:
         return stack(list(values))
     except (ValueError, RuntimeError, TypeError) as error:
         raise DataError(
-            f"samples do not fit together: {str(error).splitlines()[0]}", field="data",
+            f"samples do not fit together: {first_line_of(error)}", field="data",
             next_step="Return samples of one shape, or a DataLoader whose collate_fn pads them.",
         ) from error  # fmt: skip
 

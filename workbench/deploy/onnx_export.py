@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from workbench.deploy.graph import OPSET
 from workbench.deploy.packages import needs
 from workbench.deploy.predictor import open_session
-from workbench.errors import RunError
+from workbench.errors import RunError, first_line_of
 
 TOLERANCE = 1e-5
 """How far outputs of ONNX Runtime may be from those of torch, relative to the largest of them or 1."""
@@ -120,8 +120,7 @@ def _reason(error: Exception) -> str:
     """Return the first line of the innermost error that explains something."""
     while isinstance(error.__cause__, Exception):
         error = error.__cause__
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0].rstrip(".") if lines else type(error).__name__
+    return first_line_of(error)
 
 
 @contextlib.contextmanager

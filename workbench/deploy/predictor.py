@@ -16,7 +16,7 @@ from typing_extensions import Self
 from workbench.deploy.card import MODEL, Card, read_card, sha256_of
 from workbench.deploy.feeds import feeds_of
 from workbench.deploy.packages import needs
-from workbench.errors import RunError
+from workbench.errors import RunError, first_line_of
 from workbench.models.found_boxes import FoundBox, find_boxes
 
 
@@ -157,5 +157,6 @@ def open_session(path: Path, *, threads: int | None = None) -> Any:
     try:
         return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     except Exception as error:  # ONNX Runtime has no common base class for its errors
-        problem = str(error).strip().partition("\n")[0]
-        raise RunError(f"{path} cannot be loaded: {problem}", next_step="Export the model again.") from error
+        raise RunError(
+            f"{path} cannot be loaded: {first_line_of(error)}", next_step="Export the model again."
+        ) from error

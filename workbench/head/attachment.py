@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from workbench.actions import suggest
-from workbench.errors import RunError, missing_part
+from workbench.errors import RunError, first_line_of, missing_part
 from workbench.head import local_head, ray_environment
 from workbench.head.installation import can_attach, runtime_environment
 from workbench.head.keeper import HeadFiles
@@ -224,7 +224,7 @@ def _attach(address: str, runtime_environment: dict[str, Any] | None = None) -> 
             )  # fmt: skip
     except (ConnectionError, RuntimeError, ValueError, RayError) as error:
         raise RunError(
-            f"cannot attach to Ray at {address}: {str(error).splitlines()[0]}",
+            f"cannot attach to Ray at {address}: {first_line_of(error)}",
             next_step=suggest("doctor", lead="To check the local head"),
         ) from error
 

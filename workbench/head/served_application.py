@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from workbench.errors import ArgumentError, MissingDependencyError, RunError
+from workbench.errors import ArgumentError, MissingDependencyError, RunError, first_line_of
 from workbench.head import attachment, local_head
 
 STOP_S = 30.0
@@ -92,9 +92,8 @@ class ServedApplication:
         try:
             serve.run(deployment.bind(), name=self._name, route_prefix="/")
         except Exception as error:  # Ray Serve raises several kinds, which have no common base class
-            reason = str(error).strip().partition("\n")[0]
             raise RunError(
-                f"Ray Serve cannot serve the application: {reason}",
+                f"Ray Serve cannot serve the application: {first_line_of(error)}",
                 next_step="Run: serve status",
             ) from error
 

@@ -12,7 +12,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from workbench.errors import ExperimentError, WorkbenchError
+from workbench.errors import ExperimentError, WorkbenchError, first_line_of
 from workbench.models.calls import Inputs, call_model, describe_inputs, num_samples
 
 
@@ -87,9 +87,8 @@ def needs_values() -> tuple[type[Exception], ...]:
 
 def refuse_inputs(error: Exception, inputs: Inputs, where: str) -> ExperimentError:
     """Return an ExperimentError for inputs that a model cannot take."""
-    lines = str(error).strip().splitlines() or ["no message"]
     return ExperimentError(
-        f"cannot take the data: {where}{type(error).__name__}: {lines[0]}",
+        f"cannot take the data: {where}{type(error).__name__}: {first_line_of(error)}",
         field="model",
         allowed=describe_inputs(inputs),
         next_step="Change the model, or choose data that it can take.",

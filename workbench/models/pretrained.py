@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from workbench.errors import ExperimentError
+from workbench.errors import ExperimentError, first_line_of
 from workbench.experiment.pretrained import PretrainedWeights
 
 FIELD = "training.weights"
@@ -173,9 +173,8 @@ def _read(path: Path, field: str) -> dict[str, Tensor]:
         try:
             tensors |= _read_file(file)
         except (pickle.UnpicklingError, *_UNREADABLE) as error:
-            lines = str(error).strip().splitlines() or [type(error).__name__]
             raise ExperimentError(
-                f"cannot read the weights of {file}: {lines[0]}", field=field,
+                f"cannot read the weights of {file}: {first_line_of(error)}", field=field,
                 next_step="Store the state_dict of the model, with safetensors or torch.save.",
             ) from error  # fmt: skip
     return tensors

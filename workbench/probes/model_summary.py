@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import JsonValue
 
-from workbench.errors import ExperimentError, WorkbenchError
+from workbench.errors import ExperimentError, WorkbenchError, first_line_of
 from workbench.experiment import Experiment
 from workbench.plan import Hardware, PartialPlan
 from workbench.probes.child_process import answer, query
@@ -233,9 +233,8 @@ def _too_few_outputs(
 
 
 def _loss_refused(experiment: Experiment, error: Exception) -> ExperimentError:
-    lines = str(error).strip().splitlines() or ["no message"]
     return ExperimentError(
-        f"the loss cannot take what the model returns: {type(error).__name__}: {lines[0]}",
+        f"the loss cannot take what the model returns: {type(error).__name__}: {first_line_of(error)}",
         field="model" if experiment.loss is None else "loss",
         next_step="Change what the model returns, or choose another loss.",
     )

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 from torch.utils import _pytree
 
-from workbench.errors import ExperimentError
+from workbench.errors import ExperimentError, first_line_of
 from workbench.strategies.capabilities import BUILT_IN, Capabilities
 from workbench.strategies.single import Single, normalisations
 from workbench.strategies.strategy import MeasuredStep, OptimizerFactory, StepBatch, StepSettings, Worker
@@ -107,7 +107,7 @@ class PrivateSteps(Single):
             if "vmap" not in str(error) and "functorch" not in str(error):
                 raise
             raise ExperimentError(
-                f"this model gives no gradients of single samples: {str(error).splitlines()[0]}",
+                f"this model gives no gradients of single samples: {first_line_of(error)}",
                 field="training.private", allowed="a model that torch.func.vmap can follow",
             ) from error  # fmt: skip
 

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from workbench.actions import suggest
-from workbench.errors import ArtifactsError, LeaseError, RunError, StoreError, WorkbenchError
+from workbench.errors import ArtifactsError, LeaseError, RunError, StoreError, WorkbenchError, first_line_of
 from workbench.events import RunStateChanged
 from workbench.experiment.stored import check_installed
 from workbench.registry import Registry
@@ -103,7 +103,7 @@ class RayLauncher(_StoreCommands):
                 self._start(run_id)
             except RayError as error:
                 raise RunError(
-                    f"Ray was lost while {run_id} was started: {str(error).splitlines()[0]}",
+                    f"Ray was lost while {run_id} was started: {first_line_of(error)}",
                     next_step=suggest("resume", run_id, lead="When Ray is back"),
                 ) from error
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import JsonValue
 
-from workbench.errors import RunError
+from workbench.errors import RunError, first_line_of
 from workbench.experiment import Experiment
 from workbench.training.checkpoint import read
 
@@ -81,8 +81,8 @@ def read_model(
         stored = {plain_name(name): value for name, value in load_file(weights).items()}
         model.load_state_dict({names.get(name, name): value for name, value in stored.items()})
     except (OSError, SafetensorError, RuntimeError) as error:
-        problem = str(error).splitlines()[0].strip()
         raise RunError(
-            f"cannot take the weights of {weights}: {problem}", next_step="Export the trial again."
+            f"cannot take the weights of {weights}: {first_line_of(error)}",
+            next_step="Export the trial again.",
         ) from error
     return model.eval(), datasets

@@ -23,7 +23,7 @@ from torch.utils.data import DataLoader
 from workbench.data import Split
 from workbench.data.draws import Draws
 from workbench.data.ordered import OrderedSplit, StreamSplit
-from workbench.errors import DataError, WorkbenchError
+from workbench.errors import DataError, WorkbenchError, first_line_of
 
 _GRACE_S = 5.0
 BATCHES_AHEAD = 2
@@ -199,10 +199,9 @@ class _Failure:
         if isinstance(error, WorkbenchError):
             return cls(error, text)
         name = _unreadable_sample(split, wanted)
-        first_line = str(error).partition("\n")[0]
         return cls(
             DataError(
-                f"{name} cannot be loaded: {type(error).__name__}: {first_line}", field="data",
+                f"{name} cannot be loaded: {type(error).__name__}: {first_line_of(error)}", field="data",
                 next_step="See the traceback for where; plan.loaders 0 loads in the training process.",
             ),
             text,

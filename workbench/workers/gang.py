@@ -21,7 +21,7 @@ from ray._private import state as cluster_state
 from ray.core.generated import common_pb2, gcs_pb2
 from ray.exceptions import GetTimeoutError, OutOfMemoryError, RayActorError, RayError, RayTaskError
 
-from workbench.errors import RunError, WorkbenchError
+from workbench.errors import RunError, WorkbenchError, first_line_of
 from workbench.events import Event, Reason, TrialEnded
 from workbench.remote.code_origin import Origin
 from workbench.resources import num_memory_kills
@@ -298,7 +298,7 @@ class Gang:
         """End the trial because one of its workers died; the others can be used again if they notice."""
         info = self.workers[rank]
         reason: Reason = "oom" if self._ran_out_of_memory(info, error) else "lost"
-        cause = "memory ran out" if reason == "oom" else str(error).splitlines()[0]
+        cause = "memory ran out" if reason == "oom" else first_line_of(error)
         if "creation task" in cause:  # Ray's words about the process that it started to replace this one
             cause = "its process ended"
         self._unhealthy.add(rank)

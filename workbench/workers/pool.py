@@ -23,7 +23,7 @@ import ray
 from ray.actor import exit_actor
 from ray.exceptions import ActorUnschedulableError
 
-from workbench.errors import ResourcesError, RunError
+from workbench.errors import ResourcesError, RunError, first_line_of
 from workbench.head.attachment import NAMESPACE
 from workbench.head.installation import installation_id
 from workbench.head.local_head import keep_alive
@@ -135,8 +135,10 @@ class Pool:
                 continue
             num_attempts += 1
             if num_attempts == START_ATTEMPTS:
-                words = (str(problem) or type(problem).__name__).splitlines()[0]
-                raise RunError(f"workers do not start: {words}", next_step="Read the logs of Ray's workers.")
+                raise RunError(
+                    f"workers do not start: {first_line_of(problem)}",
+                    next_step="Read the logs of Ray's workers.",
+                )
 
     async def _end_earlier_lease(self, request: Request, owner: Owner | None) -> None:
         """End what is leased to the trial: a new request follows a coordinator that died."""

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from workbench.errors import ExperimentError
+from workbench.errors import ExperimentError, first_line_of
 from workbench.models.convnet import ConvNet
 from workbench.models.resnet import BasicBlock
 from workbench.models.transformer import Block
@@ -283,5 +283,5 @@ def _check_same(silenced: nn.Module, smaller: nn.Module, example: Tensor) -> Non
         if torch.allclose(wanted, found, rtol=_TOLERANCE, atol=_TOLERANCE * float(wanted.abs().max() + 1)):
             return
     except (RuntimeError, ValueError) as error:
-        problem = str(error).splitlines()[0]
+        problem = first_line_of(error)
     raise ExperimentError(f"the model cannot be pruned: {problem}", field=FIELD, allowed="0")

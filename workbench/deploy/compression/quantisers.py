@@ -18,7 +18,7 @@ from typing import Any, Literal
 import numpy as np
 
 from workbench.deploy.packages import needs
-from workbench.errors import RunError
+from workbench.errors import RunError, first_line_of
 
 Quantiser = Literal["none", "dynamic", "static", "qat"]
 Calibration = Literal["minmax", "entropy", "percentile"]
@@ -60,8 +60,9 @@ def quantise(
                 assert samples is not None
                 _static(prepared, target, calibration, samples)
     except Exception as error:  # ONNX Runtime has no common base class for its errors
-        problem = str(error).strip().partition("\n")[0] or type(error).__name__
-        raise RunError(f"ONNX Runtime cannot quantise the model ({quantiser}): {problem}") from error
+        raise RunError(
+            f"ONNX Runtime cannot quantise the model ({quantiser}): {first_line_of(error)}"
+        ) from error
 
 
 def _dynamic(source: Path, target: Path) -> None:

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from workbench.data import Datasets, Split, draws
 from workbench.deploy.flower import learning, scripts
 from workbench.deploy.flower.learning import EVALUATE, INITIAL, MODEL, SETTINGS, TRAIN, packed
-from workbench.errors import RunError
+from workbench.errors import RunError, first_line_of
 from workbench.experiment import Experiment
 from workbench.experiment.federated import Federated, default_server_lr
 from workbench.experiment.schedules import PLATEAU, is_own_schedule
@@ -209,11 +209,8 @@ def _exported(module: nn.Module, examples: tuple[Tensor, Tensor]) -> bytes:
             program = torch.export.export(module, examples, dynamic_shapes=({0: batch}, {0: batch}))
             torch.export.save(program, content)
     except Exception as error:  # torch raises many kinds, which have no common base class
-        problem = (
-            str(error).strip().splitlines()[0].rstrip(".") if str(error).strip() else type(error).__name__
-        )
         raise RunError(
-            f"torch cannot write the model as a program: {problem}", next_step=_AS_IT_IS
+            f"torch cannot write the model as a program: {first_line_of(error)}", next_step=_AS_IT_IS
         ) from error
     return content.getvalue()
 

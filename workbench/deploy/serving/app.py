@@ -20,7 +20,7 @@ from workbench.deploy.serving.openapi import describe_server
 from workbench.deploy.serving.rows import RequestError, RowsError, parse_rows
 from workbench.deploy.serving.served_models import Limits, ServedModel
 from workbench.deploy.serving.tokens import Token
-from workbench.errors import WorkbenchError
+from workbench.errors import WorkbenchError, first_line_of
 
 with needs("starlette"):
     from starlette.applications import Starlette
@@ -222,9 +222,8 @@ class Service:
         except (Refusal, asyncio.CancelledError):
             raise
         except Exception as error:  # ONNX Runtime has no common base class for its errors
-            reason = str(error).strip().partition("\n")[0]
             raise Refusal(
-                500, "failed", describe_problem(f"the model could not compute this: {reason}")
+                500, "failed", describe_problem(f"the model could not compute this: {first_line_of(error)}")
             ) from error
         finally:
             self.num_accepted -= 1

@@ -16,7 +16,7 @@ from workbench.deploy.predictor import Predictor
 from workbench.deploy.serving.batching import Answer, BatchQueue, BatchTimes, Row, measure_batches
 from workbench.deploy.serving.rows import RowReader, answers_as_json, feeds_of_rows
 from workbench.deploy.serving.watching import Watch
-from workbench.errors import ArgumentError, RunError
+from workbench.errors import ArgumentError, RunError, first_line_of
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
@@ -104,9 +104,9 @@ class Version:
             row = _example_row(card, reader)
             times = measure_batches(predict, row, max_batch=limits.max_batch, latency_s=limits.latency_s)
         except Exception as error:  # ONNX Runtime has no common base class for its errors
-            reason = str(error).strip().partition("\n")[0]
             raise RunError(
-                f"the model in {folder} cannot compute: {reason}", next_step="Export the model again."
+                f"the model in {folder} cannot compute: {first_line_of(error)}",
+                next_step="Export the model again.",
             ) from error
         return cls(card, reader, predict, times)
 
