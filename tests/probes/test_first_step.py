@@ -43,6 +43,9 @@ class Pieces(nn.Module):
     def pieces(self):
         return [(self.begin, self.first), *([] if self.forgets else [nn.ReLU()]), self.last]
 
+def no_samples(options):
+    raise KeyError("no column of samples")
+
 def wrong_metric(outputs, targets):
     return outputs.no_such_attribute
 
@@ -174,6 +177,8 @@ def test_a_step_that_fails_is_refused(fields: dict[str, Any], message: str) -> N
 def test_data_that_cannot_be_read_is_refused() -> None:
     with pytest.raises(DataError, match="does not exist"):
         try_model(data={"name": "table", "path": "no_such.csv", "target": "y"})
+    with pytest.raises(ExperimentError, match=r"^data: .*KeyError: 'no column of samples' \(own_first\.py"):
+        try_model(data="own_first:no_samples")
 
 
 @pytest.mark.parametrize("name", ["early", "returns", "continues"])

@@ -159,11 +159,21 @@ def _try(task: TrialTask, which: str) -> Outcome:
             return "out of memory"
         raise ExperimentError(
             f"the first step of a trial fails: {describe(error)}{_place_of(error)}",
-            field="model" if task.experiment.trains_model else "train",
+            field=_field_of(error, task.experiment),
             next_step=f"It was tried with {which}: {format_params(task.params)}."
             if task.params
             else "Correct it, then check again.",
         ) from error
+
+
+def _field_of(error: BaseException, experiment: Experiment) -> str:
+    """Return the field of the code in which an error was raised."""
+    from workbench.training.loading import load_trial_data
+
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    if any(frame.f_code is load_trial_data.__code__ for frame in frames):
+        return "data"
+    return "model" if experiment.trains_model else "train"
 
 
 def _start(task: TrialTask) -> Outcome:
