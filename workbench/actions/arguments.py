@@ -15,7 +15,7 @@ Kind = Literal[
 """What a value may be. `settings` are values by name; the server refuses a `new_file` that exists."""
 
 _ALLOWED: Mapping[Kind, str] = {
-    "duration": "a duration such as 90s, 10m or 1h30m, or a number of seconds",
+    "duration": "a duration greater than 0, such as 90s, 10m or 1h30m, or a number of seconds",
     "text": "text",
     "texts": "a list of texts",
     "folder": "the path of a folder",
