@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from workbench.cli.output import describe_first_steps
 from workbench.errors import DataError, ExperimentError, RunError
 from workbench.experiment import Experiment
 from workbench.probes.first_step import FirstStep, try_first_steps
@@ -193,6 +194,18 @@ def test_a_function_runs_until_its_first_report(name: str) -> None:
 def test_a_function_that_fails_before_it_reports_is_refused(name: str, message: str) -> None:
     with pytest.raises(ExperimentError, match=message):
         try_function(name)
+
+
+def test_objectives_that_the_first_report_lacks_are_named() -> None:
+    (step,) = try_function("early")
+    assert step.unreported == ()
+    wanted = [{"metric": "loss", "goal": "minimize"}, {"metric": "accuracy", "goal": "maximize"}]
+    (step,) = try_function("early", objectives=wanted)
+    assert (step.outcome, step.unreported) == ("fine", ("accuracy",))
+    note = list(describe_first_steps([step]))[-1]
+    assert note == (
+        "Its first report lacks accuracy: a trial that neither reports nor returns each objective fails."
+    )
 
 
 def test_a_function_that_ends_the_process_is_refused() -> None:

@@ -115,6 +115,11 @@ def describe_first_steps(steps: Sequence[FirstStep]) -> Iterator[str]:
         tried = f" with {', '.join(others)}{' and ' * bool(others)}{last}" if has_params else ""
         elapsed = format_duration(sum(step.elapsed_s for step in made))
         yield f"The first step of a trial succeeded{tried}, in {elapsed}."
+    if unreported := next((step.unreported for step in made if step.unreported), None):
+        yield (
+            f"Its first report lacks {', '.join(unreported)}: a trial that neither reports nor returns each "
+            "objective fails."
+        )
     for step in steps:
         if step.outcome != "fine":
             params = f": {format_params(step.params)}" if step.params else ""

@@ -13,7 +13,7 @@ import resource
 import signal
 import tempfile
 import traceback
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import perf_counter
@@ -53,12 +53,14 @@ class FirstStep:
         params: The configuration.
         outcome: Whether the step was made, or why it is not known whether it can be.
         elapsed_s: Seconds that it took.
+        unreported: Objectives that the first report of a train function lacks.
     """
 
     which: str
     params: dict[str, JsonValue]
     outcome: Outcome
     elapsed_s: float
+    unreported: tuple[str, ...] = ()
 
 
 def try_first_steps(experiment: Experiment, *, limit_s: float = LIMIT_S) -> list[FirstStep]:
@@ -83,7 +85,7 @@ def try_first_steps(experiment: Experiment, *, limit_s: float = LIMIT_S) -> list
     except NoAnswerInTimeError:
         which, params = next(configurations_to_try(experiment))
         return [FirstStep(which, params, "out of time", limit_s + _MARGIN_S)]
-    return [FirstStep(**step) for step in found]
+    return [FirstStep(**step | {"unreported": tuple(step["unreported"])}) for step in found]
 
 
 class _OutOfTimeError(BaseException):
@@ -92,6 +94,10 @@ class _OutOfTimeError(BaseException):
 
 class _ReportedError(BaseException):
     """The first report was made. No Exception, so that user code does not catch it."""
+
+    def __init__(self, metrics: Collection[str] = ()) -> None:
+        super().__init__()
+        self.metrics = metrics
 
 
 def _answer(experiment: Experiment, question: dict[str, Any]) -> list[dict[str, Any]]:
@@ -109,8 +115,8 @@ def _answer(experiment: Experiment, question: dict[str, Any]) -> list[dict[str, 
             started_s = perf_counter()
             if tried and started_s - began_s > _SPENT_PART * limit_s:
                 break
-            outcome = _try(_task(experiment, params, Path(name), trial=len(tried)), which)
-            tried.append(FirstStep(which, params, outcome, perf_counter() - started_s))
+            outcome, unreported = _try(_task(experiment, params, Path(name), trial=len(tried)), which)
+            tried.append(FirstStep(which, params, outcome, perf_counter() - started_s, unreported))
             if outcome != "fine":
                 break
     signal.setitimer(signal.ITIMER_REAL, 0)
@@ -140,8 +146,8 @@ def _task(experiment: Experiment, params: dict[str, JsonValue], folder: Path, *,
     )  # fmt: skip
 
 
-def _try(task: TrialTask, which: str) -> Outcome:
-    """Make the first step of a trial.
+def _try(task: TrialTask, which: str) -> tuple[Outcome, tuple[str, ...]]:
+    """Make the first step of a trial; return also the objectives that its first report lacks.
 
     Raises:
         WorkbenchError: If it fails.
@@ -149,14 +155,17 @@ def _try(task: TrialTask, which: str) -> Outcome:
     from workbench.training.outcome import describe, ran_out_of_memory
 
     try:
-        return _start(task)
+        return _start(task), ()
+    except _ReportedError as reported:
+        wanted = [objective.metric for objective in task.experiment.objectives]
+        return "fine", tuple(metric for metric in wanted if metric not in reported.metrics)
     except _OutOfTimeError:
-        return "out of time"
+        return "out of time", ()
     except WorkbenchError:
         raise
     except (Exception, SystemExit) as error:  # user code
         if ran_out_of_memory(error):
-            return "out of memory"
+            return "out of memory", ()
         raise ExperimentError(
             f"the first step of a trial fails: {describe(error)}{_place_of(error)}",
             field=_field_of(error, task.experiment),
@@ -192,8 +201,7 @@ def _start(task: TrialTask) -> Outcome:
     else:
         _make_step(task)
         return "fine"
-    with contextlib.suppress(_ReportedError):
-        run(task, _end_at_report)
+    run(task, _end_at_report)
     return "fine"
 
 
@@ -235,7 +243,7 @@ def _without_output() -> Iterator[None]:
 
 def _end_at_report(event: Event) -> bool:
     if isinstance(event, TrialReported):
-        raise _ReportedError
+        raise _ReportedError(event.values.keys())
     return False
 
 

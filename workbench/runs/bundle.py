@@ -259,7 +259,10 @@ def check_empty(folder: Path, *, force: bool) -> None:
         RunError: If it is refused.
     """
     if not force and folder.exists() and any(folder.iterdir()):
-        raise RunError(f"{folder} is not empty", next_step="Name another folder, or allow it: --force, in Python force=True.")
+        raise RunError(
+            f"{folder} is not empty",
+            next_step="Name another folder, or use --force (force=True).",
+        )
 
 
 def _write_files(run: RunView, trial: Trial, folder: Path, *, weights: bool) -> None:
