@@ -106,16 +106,16 @@ def write_bundle(
             ),
         )
     try:
+        check_empty(folder, force=force)
         if format is None:
-            _prepare(folder, force=force)
+            folder.mkdir(parents=True, exist_ok=True)
             _write_all(run, chosen, folder, weights=weights)
             return folder
-        check_empty(folder, force=force)
         # A model that cannot be exported leaves no folder behind.
         with tempfile.TemporaryDirectory() as beside:
             _write_all(run, chosen, Path(beside), weights=True)
             add_format(run, chosen, Path(beside), format)
-            _prepare(folder, force=force)
+            check_empty(folder, force=force)  # writing has taken a while
             shutil.copytree(beside, folder, dirs_exist_ok=True)
     except OSError as error:
         raise RunError(
@@ -241,11 +241,6 @@ def choose_trial(run: RunView, history: History, number: int | None) -> Trial:
             or "none: no trial is complete",
         )
     return chosen
-
-
-def _prepare(folder: Path, *, force: bool) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    check_empty(folder, force=force)
 
 
 def check_empty(folder: Path, *, force: bool) -> None:
