@@ -85,3 +85,15 @@ def test_where_one_runs_out_of_memory_all_end_and_do_not_fit() -> None:
     assert not found.fits
     assert found.samples_per_s is None
     assert "no room for another one" in str(found.message)
+
+
+@pytest.mark.gpu
+def test_copies_share_a_real_gpu() -> None:
+    results = run_together(measure, 2)
+    assert [ended.state for ended, _ in results] == ["complete", "complete"]
+    ((found,), _) = (events for _, events in results)
+    assert found.fits
+    assert found.samples_per_s is not None
+    assert found.samples_per_s > 0.0
+    assert found.peak_bytes is not None
+    assert found.peak_bytes < 2**30, "what the allocator handed out, without the context"

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from workbench.experiment import Experiment
-from workbench.training.device import HeldMemory
+from workbench.training.device import HeldMemory, limit_memory
 
 GIB = 2**30
 
@@ -50,3 +50,19 @@ def test_of_a_shared_gpu_only_its_part_counts(held: dict[str, int], gpus: float,
 
 def test_without_a_gpu_nothing_is_stated() -> None:
     assert HeldMemory(torch.device("cpu"), sharing("auto")).share() is None
+
+
+@pytest.mark.gpu
+def test_a_process_gets_its_part_of_a_gpu_and_no_more() -> None:
+    device = torch.device("cuda", 0)
+    total_bytes = torch.cuda.get_device_properties(device).total_memory
+    try:
+        limit_memory(sharing(0.25), device)
+        kept = torch.empty(total_bytes // 8, dtype=torch.uint8, device=device)
+        with pytest.raises(torch.OutOfMemoryError):
+            torch.empty(total_bytes // 4, dtype=torch.uint8, device=device)
+        del kept
+    finally:
+        limit_memory(sharing("auto"), device)
+    torch.cuda.empty_cache()
+    torch.empty(total_bytes // 3, dtype=torch.uint8, device=device)
