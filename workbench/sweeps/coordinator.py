@@ -58,8 +58,13 @@ class Coordinator(tune.Trainable):
         Args:
             order: The trial.
         """
-        self._release()
+        if self._gang is None or not self._gang.continue_with(order.request):
+            self._release()
         self._take(order)
+
+    def rest(self) -> None:
+        """Return the workers that were kept for the next trial, since there is none now."""
+        self._release()
 
     def cleanup(self) -> None:
         """Return the workers."""
@@ -144,7 +149,10 @@ class Coordinator(tune.Trainable):
             self._release()
         elif progress.ended is not None:
             events.append(self._after_end(progress.ended))
-            self._release()
+            if not (isinstance(events[-1], TrialEnded) and gang.can_continue):
+                self._release()
+        else:
+            gang.announce()
         return events
 
     def _after_loss(self, reason: Reason, progress: Progress) -> AttemptEnded | TrialEnded:

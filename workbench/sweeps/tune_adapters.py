@@ -107,10 +107,12 @@ class StudyScheduler(FIFOScheduler):
         if not self._conductor.receive(trial.config[ORDER_KEY].task.trial, events):
             return TrialScheduler.CONTINUE
         order = self._conductor.next_order()
+        coordinator = _coordinator_of(tune_controller, trial)
         if order is None:
+            coordinator.rest.remote()
             return TrialScheduler.STOP
         # Calls to an actor are carried out in their order, so it has the next trial before its next step.
-        _coordinator_of(tune_controller, trial).take.remote(order)
+        coordinator.take.remote(order)
         self._searcher.note_next(trial.trial_id, order)
         trial.config[ORDER_KEY] = order  # where the coordinator dies, Tune starts another one with it
         trial.run_metadata.num_failures = 0

@@ -45,6 +45,8 @@ CHILD_PROCESSES_S = 3.0
 """How long workers may take to end the processes that their trial started, before they are killed."""
 RANKS_APART_S = 5.0
 """How much later than rank 0 another rank may end its trial."""
+KEPT_S = 0.5
+"""How long trial after trial may run on the same lease: then other runs have their turn."""
 
 
 class Gang:
@@ -58,6 +60,9 @@ class Gang:
         """
         self._request = request
         self._requested_s = time.monotonic()
+        self._granted_s = 0.0
+        self._num_trials = 0
+        self._is_announced = True
         self._lease: Lease | None = None
         self._pending_lease = self._request_lease()
         self._running: list[Any] = []  # one pending call per rank whose trial has not ended
@@ -103,6 +108,7 @@ class Gang:
         while self._lease is None:
             try:
                 self._lease = ray.get(self._pending_lease, timeout=timeout_s)
+                self._granted_s = time.monotonic()
             except GetTimeoutError:
                 return False
             except RayTaskError as error:
@@ -135,6 +141,7 @@ class Gang:
         if lease is None:
             raise RunError("the gang has no workers yet", next_step="Wait until it is ready.")
         num_workers = len(lease.workers)
+        self._num_trials += 1
         self._ended, self._stop_sent = None, False
         self._endings, self._failed_s = {}, None
         self._num_memory_kills = num_memory_kills()
@@ -206,6 +213,34 @@ class Gang:
         self._unhealthy.update(range(len(self._lease.workers)))
         self._running = []
 
+    @property
+    def can_continue(self) -> bool:
+        """Whether another trial may run on the same workers, without a turn of other runs in between."""
+        is_idle = self._lease is not None and not self._running and not self._unhealthy
+        return is_idle and not self._request.fresh and time.monotonic() - self._granted_s < KEPT_S
+
+    def continue_with(self, request: Request) -> bool:
+        """Keep the workers for the next trial, where it requests the same ones; return whether it does.
+
+        The pool is not called, because that takes longer than some trials; see `announce`.
+
+        Args:
+            request: What the next trial requests.
+        """
+        same = dataclasses.replace(request, trial=self._request.trial, together=self._request.together)
+        if not self.can_continue or same != self._request:
+            return False
+        self._request, self._is_announced = request, False
+        return True
+
+    def announce(self) -> None:
+        """Let the pool know which trial runs, before anybody can request that this trial be cancelled."""
+        if self._is_announced or self._lease is None:
+            return
+        with contextlib.suppress(RayError):  # a pool that died took its workers with it
+            ray.get(_pool().rename.remote(self._lease.lease_id, self._request))
+        self._is_announced = True
+
     def release(self) -> None:
         """Return the workers to the pool, or withdraw the request; workers that still train are stopped.
 
@@ -215,7 +250,8 @@ class Gang:
             with contextlib.suppress(RayError):
                 ray.cancel(self._pending_lease)
             return
-        _pool().release.remote(self._lease.lease_id, tuple(sorted(self._unhealthy)), bool(self._running))
+        unhealthy = tuple(sorted(self._unhealthy))
+        _pool().release.remote(self._lease.lease_id, unhealthy, bool(self._running), self._num_trials)
         self._lease, self._running = None, []
 
     def _request_lease(self) -> Any:

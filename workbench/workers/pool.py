@@ -12,6 +12,7 @@ to `gang` and `worker`.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import itertools
 import logging
 import time
@@ -85,7 +86,7 @@ class Pool:
 
         Args:
             worker_idle_s: Seconds after which an idle worker is returned to the cluster.
-            trials_per_worker: Leases after which a worker is replaced.
+            trials_per_worker: Trials after which a worker is replaced.
         """
         self._trials_per_worker = trials_per_worker
         self._lease_ids = itertools.count(time.time_ns())  # unlike those of a pool that died before
@@ -96,6 +97,8 @@ class Pool:
         self._nodes = Nodes()
         self._idle = IdleWorkers(self._nodes, self._leased_workers, worker_idle_s)
         self._demand = ResourceDemand()
+        self._owners: set[Owner] = set()
+        """Who has leased workers before."""
         self._ticking: asyncio.Task[None] | None = None
         self._used_s = time.monotonic()
 
@@ -142,6 +145,10 @@ class Pool:
 
     async def _end_earlier_lease(self, request: Request, owner: Owner | None) -> None:
         """End what is leased to the trial: a new request follows a coordinator that died."""
+        if owner is not None and owner not in self._owners:
+            # The one before may have died with a trial that the pool does not know of.
+            self._owners.add(dataclasses.replace(owner, handle=None))  # a handle would keep it alive
+            await self._end_leases_of_dead_owners()
         for lease_id, leased in list(self._leased.items()):
             if request.trial is None or leased.request.of_trial != request.of_trial:
                 continue
@@ -162,10 +169,10 @@ class Pool:
         if workers:
             lease_id = self._grant(request, None, workers)
             await wait_until_ready(workers)
-            await self.release(lease_id, prepared=True)
+            await self.release(lease_id, num_trials=0)
 
     async def release(
-        self, lease_id: int, unhealthy: tuple[int, ...] = (), training: bool = False, prepared: bool = False
+        self, lease_id: int, unhealthy: tuple[int, ...] = (), training: bool = False, num_trials: int = 1
     ) -> None:
         """End a lease; one that has ended already is ignored.
 
@@ -173,7 +180,7 @@ class Pool:
             lease_id: The lease.
             unhealthy: Ranks of workers that must not be used again; their processes are killed.
             training: Whether they may still train; they are then stopped first, or killed if they do not.
-            prepared: Whether they were only started, and have run no trial.
+            num_trials: How many trials they have run.
         """
         leased = self._leased.pop(lease_id, None)
         if leased is None:
@@ -187,13 +194,23 @@ class Pool:
             self._stopping.remove(leased.request.of_trial)
             unhealthy += tuple(rank for rank, answer in enumerate(ended) if answer is not True)
         for rank, worker in enumerate(leased.workers):
-            worker.num_leases += not prepared
-            is_used_up = worker.num_leases >= (1 if leased.request.fresh else self._trials_per_worker)
+            worker.num_trials += num_trials
+            is_used_up = worker.num_trials >= (1 if leased.request.fresh else self._trials_per_worker)
             if rank in unhealthy or worker.info is None or is_used_up:
                 ray.kill(worker.actor)
             else:
                 self._idle.add(worker)
         self._admit()
+
+    async def rename(self, lease_id: int, request: Request) -> None:
+        """Note that another trial runs on the workers of a lease.
+
+        Args:
+            lease_id: The lease; one that has ended is ignored.
+            request: The request of the trial, which differs in nothing else.
+        """
+        if lease_id in self._leased:
+            self._leased[lease_id].request = request
 
     async def cancel(self, run_id: str, trial: int) -> None:
         """End whatever is leased to a trial, without involving its coordinator.

@@ -35,7 +35,7 @@ class WorkerHandle:
     environment: str = ""
     """Digest of its environment variables."""
     info: WorkerInfo | None = None
-    num_leases: int = 0
+    num_trials: int = 0
     idle_since_s: float = 0.0
 
     def may_serve(self, request: Request) -> bool:
@@ -45,7 +45,7 @@ class WorkerHandle:
             request: The request.
         """
         return request.accepts(self.shape, self.node_id, self.environment) and not (
-            request.fresh and self.num_leases
+            request.fresh and self.num_trials
         )
 
     @property
