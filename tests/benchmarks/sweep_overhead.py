@@ -17,10 +17,14 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 RESULTS = Path(__file__).parent / "results" / "sweep_overhead.json"
 NUM_PARAMS = 4
@@ -28,6 +32,10 @@ NUM_CPUS = 2
 TASKS = ("noop", "real")
 AT_TRIALS = (100, 1000, 5000)
 WINDOW = 100
+FEWER = 10
+"""By how much fewer trials Tune as documented runs: each takes seconds."""
+SAMPLE_S = 0.25
+HOME = "WORKBENCH_HOME"
 
 
 def noop(config: dict[str, float]) -> float:
@@ -79,7 +87,7 @@ def run_ours(task: str, num_trials: int, sampler: str = "tpe") -> list[float]:
         budget={"trials": num_trials},
         resources={"concurrency": NUM_CPUS},
     )
-    with Store.open(str(Path(os.environ["WORKBENCH_HOME"]) / "store.db")) as store:
+    with Store.open(str(Path(os.environ[HOME]) / "store.db")) as store:
         run_id = store.create_run(experiment)
         start_s = time.time()
         launch(store, run_id, launcher="inline")
@@ -104,7 +112,7 @@ def run_tune_documented(task: str, num_trials: int) -> list[float]:
         tune_config=tune.TuneConfig(
             metric="loss", mode="min", search_alg=OptunaSearch(), num_samples=num_trials
         ),
-        run_config=tune.RunConfig(storage_path=os.environ["WORKBENCH_HOME"], verbose=0),
+        run_config=tune.RunConfig(storage_path=os.environ[HOME], verbose=0),
     )
     return _fit(tuner)
 
@@ -135,7 +143,7 @@ def run_tune_by_hand(task: str, num_trials: int) -> list[float]:
             reuse_actors=True, max_concurrent_trials=NUM_CPUS,
         ),
         run_config=tune.RunConfig(
-            storage_path=os.environ["WORKBENCH_HOME"], verbose=0,
+            storage_path=os.environ[HOME], verbose=0,
             checkpoint_config=tune.CheckpointConfig(checkpoint_frequency=0, checkpoint_at_end=False),
         ),
     )  # fmt: skip
@@ -186,42 +194,106 @@ SIDES: dict[str, Callable[..., list[float]]] = {
 }
 
 
-def measure_here(side: str, task: str, num_trials: int, sampler: str) -> None:
-    """Measure one side in this process and print the times as JSON."""
-    if side == "optuna alone":
-        ended = run_optuna(task, num_trials)
-    else:
-        from workbench.head import attachment, local_head
+@dataclass(frozen=True)
+class Measured:
+    """What the trials of one side took, in milliseconds a trial."""
 
+    ended_s: list[float]
+    """When each ended, since the start."""
+    cpu_ms: float
+    """Processor time after the first quarter of the trials, in which processes start."""
+
+    @property
+    def whole_ms(self) -> float:
+        """The time of the whole run."""
+        return 1000 * max(self.ended_s) / len(self.ended_s)
+
+    @property
+    def steady_ms(self) -> float:
+        """The time after the first quarter of the trials."""
+        first, ordered = len(self.ended_s) // 4, sorted(self.ended_s)
+        return 1000 * (ordered[-1] - ordered[first]) / (len(ordered) - first - 1)
+
+
+class ProcessorTime:
+    """Samples the processor time of this process and of all that share its home, in a thread."""
+
+    def __init__(self) -> None:
+        self._own: dict[int, psutil.Process | None] = {}
+        self._used_s: dict[int, float] = {}
+        self._samples: list[tuple[float, float]] = []
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> ProcessorTime:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ending.set()
+        self._thread.join()
+
+    def used_s(self, until_unix_s: float) -> float:
+        """Return what was used until a moment, in seconds."""
+        return max((used_s for at_s, used_s in self._samples if at_s <= until_unix_s), default=0.0)
+
+    def _watch(self) -> None:
+        while True:
+            is_last = self._ending.wait(SAMPLE_S)
+            for pid in psutil.pids():
+                if pid not in self._own:
+                    self._own[pid] = self._find(pid)
+                if (process := self._own[pid]) is not None:
+                    try:
+                        times = process.cpu_times()
+                        self._used_s[pid] = times.user + times.system
+                    except psutil.Error:  # it has ended; what it used counts
+                        self._own[pid] = None
+            self._samples.append((time.time(), sum(self._used_s.values())))
+            if is_last:
+                return
+
+    def _find(self, pid: int) -> psutil.Process | None:
         try:
+            process = psutil.Process(pid)
+            return process if process.environ().get(HOME) == os.environ[HOME] else None
+        except psutil.Error:
+            return None
+
+
+def measure_here(side: str, task: str, num_trials: int, sampler: str) -> None:
+    """Measure one side in this process and print the times, and the processor time, as JSON."""
+    from workbench.head import attachment, local_head
+
+    is_ray = side != "optuna alone"
+    try:
+        if is_ray:
             attachment.connect(num_cpus=NUM_CPUS, num_gpus=0)
-            ended = SIDES[side](task, num_trials, *([sampler] if side == "ours" else []))
-        finally:
+        start_unix_s = time.time()
+        with ProcessorTime() as processor_time:
+            ended_s = SIDES[side](task, num_trials, *([sampler] if side == "ours" else []))
+    finally:
+        if is_ray:
             local_head.shutdown()
-    print(json.dumps(ended))
+    first = len(ended_s) // 4
+    used_s = processor_time.used_s(time.time()) - processor_time.used_s(start_unix_s + sorted(ended_s)[first])
+    print(json.dumps({"ended_s": ended_s, "cpu_ms": 1000 * used_s / (len(ended_s) - first)}))
 
 
-def measure(side: str, task: str, num_trials: int, sampler: str = "tpe") -> list[float]:
+def measure(side: str, task: str, num_trials: int, sampler: str = "tpe") -> Measured:
     """Measure one side in a process of its own, on a Ray head of its own."""
     with tempfile.TemporaryDirectory(prefix="wb-bench-") as home:
         command = [sys.executable, "-m", "tests.benchmarks.sweep_overhead", "--side", side, "--task", task]
         command += ["--trials", str(num_trials), "--sampler", sampler]
         environment = os.environ | {
-            "WORKBENCH_HOME": home,
+            HOME: home,
             "RAY_USAGE_STATS_ENABLED": "0",
             "RAY_TRAIN_ENABLE_V2_MIGRATION_WARNINGS": "0",
         }
         if side == "tune documented":
             environment["TUNE_DISABLE_AUTO_CALLBACK_LOGGERS"] = "0"
         found = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
-    return json.loads(found.stdout.strip().splitlines()[-1])
-
-
-def steady_ms(ended: list[float]) -> float:
-    """Return milliseconds a trial after the first quarter, in which processes start."""
-    first = len(ended) // 4
-    ordered = sorted(ended)
-    return 1000 * (ordered[-1] - ordered[first]) / (len(ordered) - first - 1)
+    return Measured(**json.loads(found.stdout.strip().splitlines()[-1]))
 
 
 def main() -> None:
@@ -251,27 +323,26 @@ def main() -> None:
 
 def compare(task: str, num_trials: int, num_turns: int) -> dict[str, Any]:
     """Measure all sides on one task, the short ones in turns, and print the table."""
-    figures: dict[str, list[tuple[float, float]]] = {side: [] for side in SIDES}
+    turns: dict[str, list[Measured]] = {side: [] for side in SIDES}
     for turn in range(num_turns):
         for side in SIDES:
-            if side == "tune documented" and turn > 0:
-                continue  # minutes a turn, and two orders of magnitude away
-            ended = measure(side, task, num_trials)
-            figures[side].append((1000 * max(ended) / num_trials, steady_ms(ended)))
+            if side != "tune documented":
+                turns[side].append(measure(side, task, num_trials))
+            elif turn == 0:  # two orders of magnitude away
+                turns[side].append(measure(side, task, num_trials // FEWER))
+    names = ("whole_ms", "steady_ms", "cpu_ms")
     table = {
-        side: {
-            "whole_ms": statistics.median(whole for whole, _ in measured),
-            "steady_ms": statistics.median(steady for _, steady in measured),
-        }
-        for side, measured in figures.items()
+        side: {name: statistics.median(getattr(measured, name) for measured in found) for name in names}
+        for side, found in turns.items()
     }
     ours = table["ours"]
     print(f"\n{num_trials} trials, {task}: milliseconds a trial (medians of {num_turns})")
-    print(f"  {'':<18}{'whole run':>12}{'steady':>10}{'ours is':>22}")
+    print(f"  {'':<18}{'whole run':>12}{'steady':>10}{'processor':>12}{'ours, steady':>22}{'processor':>12}")
     for side, figure in table.items():
-        ratio = figure["steady_ms"] / ours["steady_ms"]
+        ratios = [ours[name] / figure[name] for name in names[1:]]
         print(
-            f"  {side:<18}{figure['whole_ms']:>12.1f}{figure['steady_ms']:>10.1f}{ratio:>15.2f}x faster",
+            f"  {side:<18}{figure['whole_ms']:>12.1f}{figure['steady_ms']:>10.1f}{figure['cpu_ms']:>12.1f}"
+            f"{ratios[0]:>15.2f} times{ratios[1]:>12.2f}",
             flush=True,
         )
     return table
@@ -279,7 +350,7 @@ def compare(task: str, num_trials: int, num_turns: int) -> dict[str, Any]:
 
 def cost_as_a_run_grows() -> dict[str, float]:
     """Measure what a trial of ours costs around the 100th, the 1,000th and the 5,000th, without sampling."""
-    ended = sorted(measure("ours", "noop", max(AT_TRIALS) + WINDOW // 2, "random"))
+    ended = sorted(measure("ours", "noop", max(AT_TRIALS) + WINDOW // 2, "random").ended_s)
     costs: dict[str, float] = {}
     print("\nours, random sampler, as the run grows")
     for number in AT_TRIALS:

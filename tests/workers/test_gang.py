@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import os
 import signal
 import subprocess
@@ -15,10 +16,14 @@ import ray
 from tests.services.waiting import wait_until
 from workbench.errors import ResourcesError
 from workbench.remote.code_origin import Origin
+from workbench.workers import gang as gang_module
+from workbench.workers import pool as pool_module
 from workbench.workers.admission import Request, Shape
 from workbench.workers.gang import Gang
 from workbench.workers.lease import Lease
+from workbench.workers.lease_owner import Owner
 from workbench.workers.pool import START_ATTEMPTS, Pool, connect_pool
+from workbench.workers.pool_client import cancel
 from workbench.workers.worker_handles import start_worker
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_head")]
@@ -188,6 +193,64 @@ def test_what_a_killed_coordinator_held_comes_back(make_task, origin):
     os.kill(pid, signal.SIGKILL)
     wait_until(lambda: not pool_status().leased)
     wait_until(lambda: not psutil.pid_exists(worker_pid))
+
+
+def test_the_next_trial_keeps_the_workers_and_is_cancelled_by_its_own_number(
+    make_task, origin, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(gang_module, "KEPT_S", 600.0)
+    gang = Gang.lease(Request("run", trial=0), timeout_s=60)
+    assert not gang.continue_with(Request("run", trial=1, num_workers=2)), "those are other workers"
+    gang.start(make_task("constant"), origin=origin)
+    assert not gang.continue_with(Request("run", trial=1)), "trial 0 still runs"
+    while gang.next(timeout_s=60).ended is None:
+        pass
+    [kept] = gang.workers
+    assert gang.continue_with(Request("run", trial=1))
+    gang.start(make_task("sleep", trial=1), origin=origin)
+    assert gang.next(timeout_s=60).events
+    gang.announce()
+    ray.get(cancel("run", 0))  # comes late
+    assert psutil.pid_exists(kept.pid)
+    assert pool_status().leased == {"run": 1}
+    ray.get(cancel("run", 1))
+    assert pool_status().leased == {}
+    wait_until(lambda: not psutil.pid_exists(kept.pid))  # it does not listen
+
+
+def test_workers_are_kept_for_a_while_only_and_never_where_each_trial_has_its_own(
+    make_task, origin, monkeypatch: pytest.MonkeyPatch
+):
+    for kept_s, request in ((0.0, Request("run", trial=0)), (600.0, Request("run", trial=0, fresh=True))):
+        monkeypatch.setattr(gang_module, "KEPT_S", kept_s)
+        gang = Gang.lease(request, timeout_s=60)
+        gang.start(make_task("constant"), origin=origin)
+        while gang.next(timeout_s=60).ended is None:
+            pass
+        assert not gang.continue_with(dataclasses.replace(request, trial=1))
+        gang.release()
+
+
+def test_a_new_coordinator_first_ends_what_a_dead_one_held_for_a_trial_that_the_pool_does_not_know_of(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ray.kill(connect_pool())  # its idle workers hold the room
+    monkeypatch.setattr(pool_module, "OWNER_CHECK_S", 600.0)  # no periodic check
+    dead, living = Owner("job", 1, "dead"), Owner("job", 2, "living")
+    monkeypatch.setattr(pool_module, "find_dead", lambda owners: owners & {dead})
+
+    async def leases() -> tuple[Lease, Lease, dict[str, int]]:
+        pool = Pool()
+        first = await pool.lease(Request("run", trial=0), dead)
+        second = await pool.lease(Request("run", trial=1), living)  # the dead one may have continued with it
+        leased = (await pool.status()).leased
+        await pool.release(second.lease_id, unhealthy=(0,))
+        return first, second, leased
+
+    first, second, leased = asyncio.run(leases())
+    assert leased == {"run": 1}
+    assert first.infos != second.infos
+    wait_until(lambda: not psutil.pid_exists(first.infos[0].pid))
 
 
 @pytest.mark.slow

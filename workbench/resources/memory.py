@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import os
 from pathlib import Path
 
 import psutil
@@ -11,7 +13,12 @@ _VIRTUAL_MEMORY = Path("/proc/vmstat")
 
 def resident_bytes() -> int:
     """Return the host memory that this process holds."""
-    return psutil.Process().memory_info().rss
+    return _this_process(os.getpid()).memory_info().rss
+
+
+@functools.lru_cache(maxsize=1)
+def _this_process(pid: int) -> psutil.Process:
+    return psutil.Process(pid)  # which takes longer to make than to read
 
 
 def num_memory_kills(counters: Path = _VIRTUAL_MEMORY) -> int:

@@ -1,7 +1,8 @@
 """The workers of one trial, as its coordinator holds them: request, start, follow, stop, release.
 
-A gang waits its turn in the pool and then runs one trial: rank 0 reports events, the others only whether
-they ended or died. The first call to a worker returns its first events too, so a short trial costs one call.
+A gang waits its turn in the pool and then runs one trial, or short ones in a row: rank 0 reports events, the
+others only whether they ended or died. The first call to a worker returns its first events too, so a short
+trial costs one call, and one that follows another none to the pool.
 This module imports no torch; what to do about a lost worker is left to the caller.
 """
 

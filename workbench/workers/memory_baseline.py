@@ -12,10 +12,13 @@ import sys
 
 from workbench.formatting import format_bytes
 from workbench.resources import resident_bytes
+from workbench.workers.allocator import return_freed_memory
 
 HOST_ALLOWANCE_BYTES = 256 * 2**20
 HOST_ALLOWANCE_FRACTION = 0.25
 DEVICE_ALLOWANCE_BYTES = 64 * 2**20
+RETURNED_BYTES = 32 * 2**20
+"""By how much a process grows before freed memory is returned: small trials would only fetch it again."""
 
 
 class Baseline:
@@ -24,9 +27,10 @@ class Baseline:
     def __init__(self) -> None:
         self._run_id: str | None = None
         self._host_bytes = 0
+        self._returned_bytes = 0
 
     def excess(self, run_id: str) -> str | None:
-        """Compare the memory that this process holds after a trial with its baseline.
+        """Compare the memory that this process holds after a trial with its baseline, in the trial's thread.
 
         Args:
             run_id: The run of the trial.
@@ -34,6 +38,7 @@ class Baseline:
         Returns:
             The excess, in words; None where it is back at its baseline.
         """
+        self._return_freed()
         found = self._find(run_id)
         if found is not None:
             gc.unfreeze()
@@ -42,6 +47,11 @@ class Baseline:
         if found is None and run_id != self._run_id:
             self._run_id, self._host_bytes = run_id, resident_bytes()
         return found
+
+    def _return_freed(self) -> None:
+        if resident_bytes() > self._returned_bytes + RETURNED_BYTES:
+            return_freed_memory()
+            self._returned_bytes = resident_bytes()
 
     def _find(self, run_id: str) -> str | None:
         torch = sys.modules.get("torch")

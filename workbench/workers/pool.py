@@ -4,9 +4,9 @@ Workers stay warm between leases with the same environment variables, are return
 idling, and are replaced when they die or after many leases. They belong to the pool's process: when it dies
 they do, too, and the next caller opens another pool. When memory runs out Ray kills restartable actors first,
 newest first: so workers are restartable and the pool is not, although a restarted worker is never used.
-A lease ends with its owner, however that ends. Whose turn it is and where workers run is decided in
-`admission`; starting workers and ending idle ones is left to `idle_workers`, and what workers do while leased
-to `gang` and `worker`.
+A lease ends with its owner, however that ends; several short trials may share one. Whose turn it is and
+where workers run is decided in `admission`; starting workers and ending idle ones is left to `idle_workers`,
+and what workers do while leased to `gang` and `worker`.
 """
 
 from __future__ import annotations

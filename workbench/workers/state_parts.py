@@ -28,6 +28,7 @@ from workbench.remote.code_origin import is_installed
 UNKNOWN: Any = object()
 """The value of a part that cannot be read, or was not."""
 _NO_TIMER = (0.0, 0.0)
+_SIGNALS = sorted(signal.valid_signals())
 _SET_LOCALE = functools.partial(locale.setlocale, locale.LC_ALL)  # without another argument it reads
 
 
@@ -166,7 +167,7 @@ def _read_builtins() -> dict[str, Any]:
 
 
 def _read_signals() -> dict[int, Any]:
-    return {number: signal.getsignal(number) for number in signal.valid_signals()}
+    return {number: signal.getsignal(number) for number in _SIGNALS}
 
 
 def _write_signals(before: Mapping[int, Any]) -> None:

@@ -31,7 +31,7 @@ from workbench.events import Event, LogMatched, Noted, Reason, TrialEnded, Trial
 from workbench.formatting import format_bytes
 from workbench.remote.code_origin import Origin
 from workbench.workers import caller_environment
-from workbench.workers.allocator import keep_freed_memory, return_freed_memory
+from workbench.workers.allocator import keep_freed_memory
 from workbench.workers.child_processes import end_child_processes
 from workbench.workers.log_watch import LogWatch
 from workbench.workers.report_thinning import NOTICE, ReportThinning
@@ -268,7 +268,6 @@ class Worker:
         self._is_tidying = True
         if ended.traceback and task.experiment.command is None:  # a program has printed it already
             self._log.write(ended.traceback)
-        return_freed_memory()
         unfit = None if self._cleanup is None else self._cleanup.end(task)
         with self._condition:
             self._pending += [] if self._thinning is None else self._thinning.flush()
