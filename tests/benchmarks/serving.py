@@ -1,9 +1,10 @@
-"""Requests per second and latency of served models: ours, a plain FastAPI handler, and Ray Serve.
+"""Requests per second and latency of served models: ours, also on Ray, a FastAPI handler, and Ray Serve.
 
-Run `python -m tests.benchmarks.serving [--quick]`; FastAPI and Ray Serve are left out where they are not
-installed. Servers start before the clock, each with one process for the model, and take turns under the same
-clients, which share the machine with them. Each request has one row; a client sends the next one when it has
-the answer. Ours also checks a token, and counts.
+Run `python -m tests.benchmarks.serving [--quick]`; FastAPI and what needs Ray Serve are left out where they
+are not installed. `on ray` is `workbench serve --on ray`, `ray serve` a deployment written by hand, each with
+one replica on a Ray head of its own. Servers start before the clock, each with one process for the model, and
+take turns under the same clients, which share the machine with them. Each request has one row; a client sends
+the next one when it has the answer. Ours also checks a token, and counts.
 `CPU ms` is the processor time of the server's first process for a request: other programs disturb it less.
 """
 
@@ -125,7 +126,11 @@ def compare(model: str, folder: Path, *, seconds: float, num_turns: int) -> dict
     home.mkdir()
     ours = Server(home, f"{model}={bundle}")
     servers: dict[str, tuple[Any, str]] = {"workbench": (ours, f"/v1/{model}/predict")}
+    head = folder / f"{model}-ray"
     if importlib.util.find_spec("fastapi"):
+        head.mkdir()
+        on_ray = Server(head, f"{model}={bundle}", "--on", "ray", port=free_port())
+        servers["on ray"] = (on_ray, f"/v1/{model}/predict")
         servers["fastapi"] = (Rival("fastapi", bundle, home), "/predict")
         servers["ray serve"] = (Rival("ray", bundle, home), "/predict")
     numbers = np.random.default_rng(0).normal(size=64).round(4).tolist()
@@ -148,6 +153,11 @@ def compare(model: str, folder: Path, *, seconds: float, num_turns: int) -> dict
     finally:
         for server, _ in servers.values():
             server.close()
+        if head.exists():
+            subprocess.run(
+                [sys.executable, "-m", "workbench", "shutdown"], check=True, stdout=subprocess.DEVNULL,
+                env=os.environ | {"WORKBENCH_HOME": str(head)},
+            )  # fmt: skip
     print(f"\n{model}: one row a request, medians of {num_turns} turns of {seconds:g} s")
     print(f"  {'':<12}{'clients':>8}{'requests/s':>12}{'p50 ms':>9}{'p99 ms':>9}{'CPU ms':>9}")
     table = []
@@ -157,7 +167,7 @@ def compare(model: str, folder: Path, *, seconds: float, num_turns: int) -> dict
             statistics.median(float(np.percentile(turn, each)) for turn in turns) for each in PERCENTILES
         )
         # Ray Serve computes in other processes than the first.
-        cpu = None if side == "ray serve" else cpu_s[side, clients] / sum(map(len, turns))
+        cpu = None if side in ("on ray", "ray serve") else cpu_s[side, clients] / sum(map(len, turns))
         table.append(
             {
                 "side": side, "clients": clients, "requests_per_s": rate, "p50_s": p50, "p99_s": p99,
