@@ -11,7 +11,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONDONTWRITEBYTECODE # runs and tests start hundreds of processes that import the package
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test check docs front-end format slow gpu bridges flower compat cluster-demo faults bench bench-advisor bench-choice bench-compress bench-data bench-exchanges bench-federated bench-flower bench-scripts bench-search bench-serve clean
+.PHONY: help env demo test check docs front-end format slow gpu bridges flower compat cluster-demo faults bench bench-advisor bench-choice bench-compress bench-data bench-exchanges bench-federated bench-flower bench-scripts bench-search bench-serve bench-tiers clean
 
 help:  ## List the targets.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -109,8 +109,9 @@ bench-compress: env  ## Compress models beside the quantisation of ONNX Runtime 
 bench-exchanges: env  ## Make steps with every exchange on slow links, beside torch's own (five minutes, as root).
 	$(BIN)/python -m tests.benchmarks exchanges
 
-bench-federated: env  ## Count rounds of federated learning to a target, published settings beside a sweep (three minutes).
+bench-federated: env  ## Count rounds of federated learning to a target, published settings beside a sweep (an hour, most for MNIST).
 	$(BIN)/python -m tests.benchmarks federated_rounds
+	$(BIN)/python -m tests.benchmarks.federated_rounds --data mnist --trials 8 --seeds 2
 
 bench-flower: .flower env  ## The same federation here and in Flower's simulation, with 10,000 images of MNIST (minutes).
 	$(BIN)/python -m tests.benchmarks.federated_rounds --data mnist --seeds 2 --flower .flower/bin
@@ -128,6 +129,9 @@ bench-scripts: env  ## Start a script as a trial, compared with a plain agent, R
 bench-serve: env  ## Answer requests with our server, FastAPI and Ray Serve, side by side (five minutes).
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[development,rivals]'
 	$(BIN)/python -m tests.benchmarks serving
+
+bench-tiers: env  ## Measure tiers and cascades beside what is predicted of them, and the simulator beside closed forms (five minutes).
+	$(BIN)/python -m tests.benchmarks tiers
 
 bench-choice: env  ## Advise on small tasks, compared with brute force, Ray Tune and Lightning (an hour, on an idle machine).
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[development,rivals]'

@@ -22,6 +22,7 @@ BUILT = (
     PACKAGE / "server" / "static" / "view.css",
     PACKAGE / "widgets" / "static" / "widget.js",
     PACKAGE / "widgets" / "static" / "form.js",
+    PACKAGE / "widgets" / "static" / "tiers.js",
     FRONT_END / "labextension" / "package.json",
 )
 COMMANDS = (["npm", "ci", "--omit=dev"], ["node", "build.mjs"])

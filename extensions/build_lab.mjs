@@ -41,7 +41,7 @@ function putOnPage(css, id) {
 export function buildWidgets(shared, folder) {
   return esbuild.build({
     ...shared,
-    entryPoints: { widget: "src/widget.ts", form: "src/forms/form.ts" },
+    entryPoints: { widget: "src/widget.ts", form: "src/forms/form.ts", tiers: "src/tiers/widget.ts" },
     outdir: folder,
     format: "esm",
     plugins: [styles],

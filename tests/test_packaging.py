@@ -24,6 +24,7 @@ BUILT = {
     "workbench/server/static/view.css",
     "workbench/widgets/static/widget.js",
     "workbench/widgets/static/form.js",
+    "workbench/widgets/static/tiers.js",
 }
 EXPERIMENT = """
 model: mlp

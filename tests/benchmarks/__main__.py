@@ -28,6 +28,7 @@ BENCHMARKS = (
     "automl",
     "compression",
     "federated_rounds",
+    "tiers",
 )
 
 if __name__ == "__main__":

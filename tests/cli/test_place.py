@@ -9,9 +9,12 @@ from tests.deploy.placement.systems import two_exits
 from tests.deploy.trained import experiment, exported
 from tests.services.shell import Shell
 from workbench.deploy.card import sha256_of
+from workbench.deploy.placement.assembly import assemble
 from workbench.deploy.placement.links import HEADER_BYTES
-from workbench.deploy.placement.profile import Profile, StageTiming
+from workbench.deploy.placement.profile import FrameTiming, Profile, StageTiming
 from workbench.deploy.placement.stages import Stage, Stages
+from workbench.deploy.placement.tiers_file import read_tiers
+from workbench.deploy.tiers.profiling import profile_stages
 
 FILE = """
 tiers:
@@ -43,9 +46,16 @@ def write_bundle(folder: Path) -> Path:
         ]  # fmt: skip
     Stages(stages=tuple(stages), accuracy=0.95, num_samples=2000).write(bundle)
     two_exits().write(bundle)
-    Profile(machine="board", runtime="onnxruntime", threads=1, timings=tuple(timings)).write(
-        folder / "machine.json"
-    )
+    frames = [
+        FrameTiming(
+            what=what, features="uint8", transport="mtls", mean_s=10 * busy_s, p50_s=busy_s, p95_s=busy_s,
+            sender_busy_s=2 * busy_s, receiver_busy_s=busy_s,
+        )
+        for what, busy_s in (("inputs", 0.001), ("features", 0.002))
+    ]  # fmt: skip
+    Profile(
+        machine="board", runtime="onnxruntime", threads=1, timings=tuple(timings), frames=tuple(frames)
+    ).write(folder / "machine.json")
     path = folder / "tiers.yaml"
     path.write_text(FILE)
     return path
@@ -70,6 +80,29 @@ def test_plans_are_printed_as_values_and_as_a_table(shell: Shell, command: str) 
     assert code == 0, err
     assert "A cut alone, without exits, does" in out
     assert "Recommended: " in out
+
+
+def test_making_protecting_and_reading_frames_is_part_of_a_plan(shell: Shell) -> None:
+    file, folder = read_tiers(write_bundle(shell.folder)), shell.folder
+    without, found = (
+        assemble(file, folder, measure=profile_stages, with_frames=is_part)[0] for is_part in (False, True)
+    )
+    # The sender's part, and waking up on both sides, before the link; the receiver's part at the server.
+    assert found.send_s - without.send_s == pytest.approx([0, 0.004 + 0.014])
+    assert found.send_raw_s - without.send_raw_s == pytest.approx([0, 0.002 + 0.007])
+    assert list(found.received_s) == [0, 0.002]
+    assert list(found.received_raw_s) == [0, 0.001]
+    assert found.send_j - without.send_j == pytest.approx([0, 2 * 0.004])
+    assert not without.received_s.any()
+
+
+def test_a_profile_without_frames_is_refused(shell: Shell) -> None:
+    path = write_bundle(shell.folder)
+    profile = shell.folder / "machine.json"
+    profile.write_text(json.dumps({**json.loads(profile.read_text()), "frames": []}))
+    code, _, err = shell("place", "plan", str(path))
+    assert code != 0
+    assert "tiers.end.machine: its profile has no times of frames" in err
 
 
 def test_a_profile_of_another_bundle_is_refused(shell: Shell) -> None:

@@ -54,12 +54,12 @@ def place() -> None:
 def profile(
     bundle: Path, to: Path, device: str, batch: tuple[int, ...], threads: int, python: str, as_json: bool
 ) -> None:
-    """Measure the stages of a model where they will run.
+    """Measure the stages of a model, and frames between tiers, where they will run.
 
     BUNDLE is a folder with a model that has early exits, exported with --format onnx.
     """
     from workbench.cli.output import make_table
-    from workbench.deploy.placement.profile import profile_stages
+    from workbench.deploy.tiers.profiling import profile_stages
     from workbench.errors import ArgumentError
 
     found = profile_stages(bundle, device, batches=tuple(sorted(set(batch))), threads=threads, python=python)
@@ -78,6 +78,14 @@ def profile(
             *(f"{value * 1e3:.3f}" for value in (each.mean_s, each.p50_s, each.p95_s)),
         )
     make_console().print(table)
+    frames = make_table(
+        "frame", "features", "transport", "mean ms", "p50 ms", "p95 ms", "sender ms", "receiver ms"
+    )
+    for frame in found.frames:
+        times_s = (frame.mean_s, frame.p50_s, frame.p95_s, frame.sender_busy_s, frame.receiver_busy_s)
+        words = (frame.what, frame.features, frame.transport)
+        frames.add_row(*words, *(f"{value * 1e3:.3f}" for value in times_s))
+    make_console().print(frames)
     echo(f"wrote {to}")
 
 
@@ -121,9 +129,10 @@ def simulate(file: Path, requests: int, seed: int, as_json: bool) -> None:
 def _read(file: Path) -> tuple[TiersFile, System, float]:
     from workbench.deploy.placement.assembly import assemble
     from workbench.deploy.placement.tiers_file import read_tiers
+    from workbench.deploy.tiers.profiling import profile_stages
 
     tiers = read_tiers(file)
-    system, spread = assemble(tiers, file.parent)
+    system, spread = assemble(tiers, file.parent, measure=profile_stages)
     return tiers, _with_privacy(tiers, file.parent, system), spread
 
 
@@ -146,14 +155,13 @@ def _with_privacy(tiers: TiersFile, folder: Path, system: System) -> System:
 
 
 def _leaks(tiers: TiersFile, folder: Path) -> list[Leak]:
-    from workbench.deploy.placement.assembly import bundle_of
-    from workbench.deploy.placement.stages import read_stages
+    from workbench.deploy.placement.assembly import bundle_of, stages_of
     from workbench.deploy.tiers.leak import Samples, measure_leak
     from workbench.deploy.tiers.samples import bundle_samples
 
     bundle = bundle_of(tiers, folder)
     known, held_out = (Samples(*bundle_samples(bundle, part=part)) for part in ("train", "validation"))
-    return measure_leak(bundle, read_stages(bundle), known, held_out, noise=tiers.privacy.noise)
+    return measure_leak(bundle, stages_of(tiers, bundle), known, held_out, noise=tiers.privacy.noise)
 
 
 def _show(

@@ -39,10 +39,9 @@ def run(
     On this machine one process is started for each tier, and one for each link, which slows it down. Samples
     of the validation split are sent at random moments.
     """
-    from workbench.deploy.placement.assembly import bundle_of
+    from workbench.deploy.placement.assembly import bundle_of, stages_of
     from workbench.deploy.placement.scheduler_plans import recommend
     from workbench.deploy.placement.schedulers import SCHEDULERS
-    from workbench.deploy.placement.stages import read_stages
     from workbench.deploy.placement.tiers_file import read_tiers
     from workbench.deploy.tiers.measured_run import measure_tiers, poisson_moments_s
     from workbench.deploy.tiers.prediction import expected_of, framings_of, system_here
@@ -69,7 +68,7 @@ def run(
         measure_tiers(tiers, folder, bundle, samples, targets, scheduler=name, moments_s=moments_s)
         for name in schedulers or (tiers.place.scheduler,)
     ]
-    framings_s = framings_of(read_stages(bundle), tiers.privacy)
+    framings_s = framings_of(stages_of(tiers, bundle), tiers.privacy)
     expected = [expected_of(system, one.probes, framings_s)[one.scheduler] for one in found]
     chosen = recommend([_plan_of(one) for one in found], tiers.place.objective)
     if as_json:

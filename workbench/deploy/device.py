@@ -26,7 +26,8 @@ from workbench.errors import ArgumentError, RunError
 
 HERE = "here"
 _TIMEOUT_S = 300.0
-_RUNNER = Path(__file__).with_name("device_runner.py")
+RUNNER = "runner.py"
+_TIMER = Path(__file__).with_name("device_runner.py")
 _IN_TURN = Path(__file__).parent / "compression" / "latency.py"
 
 
@@ -88,15 +89,35 @@ def time_model(
         parcel = Path(beside) / "workbench-measure"
         parcel.mkdir()
         (parcel / MODEL).write_bytes(model.read_bytes())
-        (parcel / "runner.py").write_bytes(_RUNNER.read_bytes())
+        (parcel / RUNNER).write_bytes(_TIMER.read_bytes())
         if base is not None:
             (parcel / "base.onnx").write_bytes(base.read_bytes())
             (parcel / _IN_TURN.name).write_bytes(_IN_TURN.read_bytes())
         np.savez(parcel / "feeds.npz", **feeds)  # type: ignore[arg-type]
-        words = [str(threads), str(num_calls)]
-        if device == HERE:
-            return _run([sys.executable, str(parcel / "runner.py"), str(parcel), *words], "this machine")
-        return _run_there(device, parcel, words, python)
+        return run_parcel(parcel, device, [str(threads), str(num_calls)], python=python)
+
+
+def run_parcel(
+    parcel: Path, device: str, words: Sequence[str] = (), *, python: str = "python3"
+) -> dict[str, Any]:
+    """Run the runner of a folder on a device, to which the folder is copied.
+
+    Args:
+        parcel: The folder, with `RUNNER`; where it then lies is the first argument of the runner.
+        device: `here`, or ssh://[USER@]HOST[:PORT].
+        words: Further arguments.
+        python: The Python of the other machine.
+
+    Returns:
+        What the last line that it prints holds, as JSON.
+
+    Raises:
+        ArgumentError: If the device is unknown.
+        RunError: If the machine cannot be reached, or the runner fails.
+    """
+    if device == HERE:
+        return _run([sys.executable, str(parcel / RUNNER), str(parcel), *words], "this machine")
+    return _run_there(device, parcel, words, python)
 
 
 def example_feeds(card: Card, folder: Path, batch: int) -> dict[str, np.ndarray]:
@@ -134,7 +155,7 @@ def _run_there(device: str, parcel: Path, words: Sequence[str], python: str) -> 
         )
         _call([*scp, str(parcel), f"{copied}:{place}/"], target)
         there = f"{place}/{parcel.name}"
-        command = shlex.join([python, f"{there}/runner.py", there, *words])
+        command = shlex.join([python, f"{there}/{RUNNER}", there, *words])
         return _run([*ssh, command], target)
     finally:
         subprocess.run(

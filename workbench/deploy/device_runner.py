@@ -43,8 +43,8 @@ def main(folder: str, threads: int, num_calls: int) -> None:
     energy_j = used_energy(before, read_energy(_COUNTERS))
     p50, p95 = np.percentile(times, [50, 95])
     measured = {
-        "host": platform.node(),
-        "processor": _processor(),
+        "host": name_of_host(),
+        "processor": name_of_processor(),
         "num_cores": os.cpu_count(),
         "runtime": f"onnxruntime {onnxruntime.__version__}",
         "threads": threads,
@@ -106,7 +106,13 @@ def _open(path: str, threads: int) -> onnxruntime.InferenceSession:
     return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
 
 
-def _processor() -> str:
+def name_of_host() -> str:
+    """Return the name of this machine."""
+    return platform.node()
+
+
+def name_of_processor() -> str:
+    """Return the name of its processor, or its architecture."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as file:
             names = [

@@ -11,6 +11,14 @@ from workbench.live_feed.protocol import (
     SubscribeMessage,
     Update,
 )
+from workbench.live_feed.tiers_picture import (
+    RunTiers,
+    StopTiers,
+    TiersHello,
+    TiersPicture,
+    TiersRun,
+    TiersStatus,
+)
 from workbench.typescript import typescript_of
 
 _PROTOCOL = (
@@ -23,6 +31,12 @@ _PROTOCOL = (
     ActionSnippet,
     ExperimentFile,
     SizeOfRun,
+    TiersHello,
+    RunTiers,
+    StopTiers,
+    TiersPicture,
+    TiersStatus,
+    TiersRun,
 )
 
 

@@ -26,11 +26,16 @@ def test_mapping_is_faster_than_end_and_end_cloud_at_equal_accuracy(load: float)
 
 
 @pytest.mark.parametrize("policy", [End(), EndCloud(), Cloud(), Mapping(), Threshold()])
-@pytest.mark.parametrize(("load", "sent_accuracy"), [(0.2, None), (0.4, None), (0.4, 0.7)])
+@pytest.mark.parametrize(
+    ("load", "sent_accuracy", "received_s"),
+    [(0.2, None, 0.0), (0.4, None, 0.0), (0.4, 0.7, 0.0), (0.4, None, 0.01)],
+)
 def test_what_closed_forms_expect_is_what_is_played(
-    policy: object, load: float, sent_accuracy: float | None
+    policy: object, load: float, sent_accuracy: float | None, received_s: float
 ) -> None:
-    given = system(servers=2, server_s=(0.02, 0.04), sent_accuracy=sent_accuracy).with_load(load)
+    given = system(
+        servers=2, server_s=(0.02, 0.04), sent_accuracy=sent_accuracy, received_s=received_s
+    ).with_load(load)
     expected, played = policy.expect(given), play(policy, given)
     assert played.accuracy == pytest.approx(expected.accuracy, abs=0.01)
     assert played.bytes_per_sample == pytest.approx(expected.bytes_per_sample, rel=0.03, abs=0.5)
@@ -70,3 +75,15 @@ def test_a_device_without_the_later_stages_answers_at_its_last_exit() -> None:
 def test_every_registered_scheduler_can_be_loaded() -> None:
     for name in SCHEDULERS.names():
         assert SCHEDULERS.load(name)().summary
+
+
+@pytest.mark.parametrize(("policy", "share", "times"), [(EndCloud(), 0.5, 1), (Cloud(), 1.0, 2)])
+def test_a_server_works_on_the_frames_that_it_receives(policy: object, share: float, times: int) -> None:
+    quiet, busy = (policy.expect(system(servers=80, received_s=received_s)) for received_s in (0.0, 0.02))
+    # 100 requests per second at 80 servers.
+    assert busy.load["cloud"] - quiet.load["cloud"] == pytest.approx(
+        100 * share * times * 0.02 / 80, rel=0.05
+    )
+    assert busy.load["end"] == quiet.load["end"]
+    longer_s = np.mean(busy.response_s) - np.mean(quiet.response_s)
+    assert longer_s == pytest.approx(share * times * 0.02, rel=0.1)

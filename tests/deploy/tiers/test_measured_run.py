@@ -9,11 +9,12 @@ import psutil
 import pytest
 
 from tests.deploy.tiers.running_tiers import SURE, UNSURE, stages
-from workbench.deploy.placement.stages import Evidence, Stage, Stages
+from workbench.deploy.placement.assembly import stages_of
+from workbench.deploy.placement.stages import Evidence, Stage, Stages, read_evidence
 from workbench.deploy.placement.tiers_file import TiersFile
 from workbench.deploy.tiers.measured_run import measure_tiers, poisson_moments_s
-from workbench.deploy.tiers.spreading import destinations, route_to
-from workbench.errors import ArgumentError
+from workbench.deploy.tiers.spreading import destinations, route_to, settings_of
+from workbench.errors import ArgumentError, RunError
 
 SAMPLES, TARGETS = np.stack([SURE, UNSURE, SURE, SURE]), np.array([0, 0, 0, 1])
 
@@ -43,10 +44,16 @@ def bundle(tmp_path: Path) -> Path:
 
 def test_what_runs_is_measured_as_the_samples_demand(bundle: Path) -> None:
     before = set(psutil.Process().children(recursive=True))
+    reports: list[list[dict[str, float]]] = []
+
+    def note(found: list[dict[str, float]]) -> bool:
+        reports.append(found)
+        return True
+
     moments_s = np.arange(0, 2, 0.05).tolist()
     found = measure_tiers(
         file_of("end", "edge", "cloud", features="uint8"), bundle, bundle, SAMPLES, TARGETS,
-        scheduler="end-cloud", moments_s=moments_s,
+        scheduler="end-cloud", moments_s=moments_s, on_status=note,
     )  # fmt: skip
     assert (found.accuracy, found.num_requests, found.num_unanswered) == (0.75, 40, 0)
     assert found.answered_by == {"end": 0.75, "edge": 0.0, "cloud": 0.25}
@@ -58,6 +65,32 @@ def test_what_runs_is_measured_as_the_samples_demand(bundle: Path) -> None:
     assert len(found.probes.hops_s) == len(found.probes.alone) == 20
     assert {stage for stage, _ in found.probes.alone} == {0, 1}
     assert set(psutil.Process().children(recursive=True)) <= before
+    # What each of the three tiers reported meanwhile.
+    assert len(reports) > 1
+    assert all(len(found) == 3 for found in reports)
+    assert reports[-1][0]["num_answered"] > reports[0][0]["num_answered"]
+
+
+def test_a_measurement_ends_when_its_status_is_not_wanted_any_more(bundle: Path) -> None:
+    before = set(psutil.Process().children(recursive=True))
+    with pytest.raises(RunError, match="the measurement was stopped"):
+        measure_tiers(
+            file_of("end", "cloud"), bundle, bundle, SAMPLES, TARGETS, scheduler="end",
+            moments_s=np.arange(0, 1000, 1.0).tolist(), on_status=lambda found: False,
+        )  # fmt: skip
+    assert set(psutil.Process().children(recursive=True)) <= before
+
+
+def test_a_threshold_of_the_file_replaces_that_of_the_first_exit(bundle: Path) -> None:
+    file = file_of("end", "cloud")
+    changed = file.model_copy(update={"place": file.place.model_copy(update={"threshold": 0.3})})
+    assert [stage.threshold for stage in stages_of(file, bundle).stages] == [0.9, 0.0]
+    assert [stage.threshold for stage in stages_of(changed, bundle).stages] == [0.3, 0.0]
+    first, _ = settings_of(
+        changed, stages_of(changed, bundle), read_evidence(bundle), bundle, scheduler="end-cloud",
+        identity=None,
+    )  # fmt: skip
+    assert first.stages[0].threshold == 0.3
 
 
 @pytest.mark.parametrize(

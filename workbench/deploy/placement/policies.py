@@ -68,7 +68,7 @@ class Cloud:
     def expect(self, system: System) -> Outcome:
         """Return what closed forms expect of it."""
         system = system.sending_raw()
-        times_s = system.until_s[-1][system.exits]
+        times_s = system.whole_s[-1][system.exits]
         wait = _wait_of(system.total_per_s, times_s, system.counts[-1])
         fixed_s = times_s + system.mates_s[-1] + system.send_raw_s[-1] + system.back_s[-1]
         return _outcome(
@@ -80,7 +80,7 @@ class Cloud:
         """Return what becomes of drawn requests."""
         system = system.sending_raw()
         exits = system.exits[requests.sample]
-        times_s = system.until_s[-1][exits]
+        times_s = system.whole_s[-1][exits]
         ready = requests.arrival_s + system.send_raw_s[-1]
         ends = ends_at_servers(ready, times_s, system.counts[-1]) + system.mates_s[-1] + system.back_s[-1]
         return _played(

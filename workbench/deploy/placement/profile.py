@@ -1,6 +1,6 @@
-"""How long each stage of a model takes on one kind of machine: the file that `place profile` writes.
+"""How long stages and frames take on one kind of machine: the file that `place profile` writes.
 
-The measuring itself is done by `workbench.deploy.device`, here or on another machine.
+The measuring itself is done by `workbench.deploy.tiers.profiling`, here or on another machine.
 """
 
 from __future__ import annotations
@@ -8,16 +8,12 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Literal
 
-import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from workbench.deploy.card import read_card, sha256_of
-from workbench.deploy.device import HERE, example_feeds, time_model
-from workbench.deploy.placement.stages import INPUTS, read_stages
+from workbench.deploy.device import HERE
 from workbench.errors import ExperimentError
-
-_NUM_CALLS = 1000
 
 
 class _Part(BaseModel):
@@ -25,7 +21,7 @@ class _Part(BaseModel):
 
 
 class StageTiming(_Part):
-    """How long one stage takes.
+    """How long one stage takes as a tier computes it, the decision whether its answer is final included.
 
     Attributes:
         file: Its graph.
@@ -44,6 +40,35 @@ class StageTiming(_Part):
     p95_s: float = Field(gt=0)
 
 
+class FrameTiming(_Part):
+    """How long a request takes to another process of the same machine, and an answer back.
+
+    Attributes:
+        what: Whether `inputs` or the `features` of the first stage are sent.
+        features: How they are sent, as `privacy.features`.
+        transport: How they are protected, as `privacy.transport`.
+        mean_s: Mean time from making the frame to its answer, in seconds; nothing is computed.
+        p50_s: Half of the frames took at most this long.
+        p95_s: 95 of 100 frames took at most this long.
+        sender_busy_s: Processor time of the sender for one request.
+        receiver_busy_s: Processor time of the receiver for one request.
+    """
+
+    what: Literal["inputs", "features"]
+    features: Literal["float32", "uint8"]
+    transport: Literal["mtls", "plain"]
+    mean_s: float = Field(gt=0)
+    p50_s: float = Field(gt=0)
+    p95_s: float = Field(gt=0)
+    sender_busy_s: float = Field(ge=0)
+    receiver_busy_s: float = Field(ge=0)
+
+    @property
+    def idle_s(self) -> float:
+        """The part of the mean time in which neither process computes: they are woken up."""
+        return max(0.0, self.mean_s - self.sender_busy_s - self.receiver_busy_s)
+
+
 class Profile(_Part):
     """What was measured on one machine.
 
@@ -53,6 +78,7 @@ class Profile(_Part):
         runtime: What ran the stages, with its version.
         threads: Number of threads that computed.
         timings: One for each stage and batch.
+        frames: One for each way in which inputs and features are sent.
     """
 
     machine: str
@@ -60,6 +86,7 @@ class Profile(_Part):
     runtime: str
     threads: int
     timings: tuple[StageTiming, ...]
+    frames: tuple[FrameTiming, ...] = ()
 
     def write(self, path: Path) -> None:
         """Write it, all or nothing."""
@@ -72,41 +99,11 @@ class Profile(_Part):
         found = [each for each in self.timings if (each.sha256, each.batch) == (sha256, batch)]
         return found[0] if found else None
 
-
-def profile_stages(
-    folder: Path, device: str = HERE, *, batches: tuple[int, ...] = (1,), threads: int = 1,
-    python: str = "python3", num_calls: int = _NUM_CALLS,
-) -> Profile:  # fmt: skip
-    """Measure the stages of a bundle on a device.
-
-    Args:
-        folder: A bundle with early exits.
-        device: `here`, or ssh://[USER@]HOST[:PORT].
-        batches: Numbers of samples in a call.
-        threads: Number of threads that compute a call.
-        python: The Python of the other machine, which has numpy and onnxruntime.
-        num_calls: Number of calls that are timed of each stage and batch.
-
-    Raises:
-        RunError: If the bundle has no stages, or the machine cannot be reached.
-    """
-    stages, card = read_stages(folder), read_card(folder)
-    timings, found = [], {}
-    for number, stage in enumerate(stages.stages):
-        for batch in batches:
-            random = np.random.default_rng(0)
-            feeds = (
-                example_feeds(card, folder, batch) if number == 0
-                else {INPUTS: random.normal(size=(batch, *stage.input_shape)).astype(np.float32)}
-            )  # fmt: skip
-            path = folder / stage.file
-            found = time_model(path, feeds, device, threads=threads, num_calls=num_calls, python=python)
-            timings.append(StageTiming(file=stage.file, sha256=sha256_of(path), **found))
-    place = "" if device == HERE else f" ({device})"
-    machine = f"{found['host']}, {found['processor']}, {found['num_cores']} cores{place}"
-    return Profile(
-        machine=machine, device=device, runtime=found["runtime"], threads=threads, timings=tuple(timings)
-    )
+    def frame(self, what: str, features: str, transport: str) -> FrameTiming | None:
+        """Return how long a frame takes; None where it was not measured."""
+        wanted = (what, features, transport)
+        found = [each for each in self.frames if (each.what, each.features, each.transport) == wanted]
+        return found[0] if found else None
 
 
 def read_profile(path: Path, *, field: str) -> Profile:

@@ -148,10 +148,10 @@ def _about_cut(system: System) -> str:
     """Compare the best cut without exits with the whole model on one tier."""
     last = len(system.names) - 1
     here_s = float(system.stage_s[0].sum())
-    there_s = float(system.stage_s[last].sum() + system.send_raw_s[last] + system.back_s[last])
+    there_s = float(system.whole_s[last, -1] + system.send_raw_s[last] + system.back_s[last])
     cut_s = min(
         (
-            float(system.stage_s[0, 0] + system.stage_s[last, 1:].sum() + system.send_s[last])
+            float(system.stage_s[0, 0] + system.rest_s[last, -1] + system.send_s[last])
             + float(system.back_s[last]),
         )
         if system.stage_s.shape[1] > 1

@@ -28,6 +28,9 @@ class System:
         mates_s: For each tier, how much longer a request takes because it is computed in a batch.
         send_s: For each tier, the time of the features from the first tier to it.
         send_raw_s: Likewise of the inputs.
+        received_s: For each tier, how long a machine works on a request with features beside its stages: it
+            reads the frame and sends the answer.
+        received_raw_s: Likewise on a request with inputs.
         back_s: For each tier, the time of the answer back to the first.
         sent_bytes: Bytes that are sent if a request goes on to a tier after the first stage.
         raw_bytes: Likewise where its inputs are sent.
@@ -49,6 +52,8 @@ class System:
     mates_s: np.ndarray
     send_s: np.ndarray
     send_raw_s: np.ndarray
+    received_s: np.ndarray
+    received_raw_s: np.ndarray
     back_s: np.ndarray
     sent_bytes: np.ndarray
     raw_bytes: np.ndarray
@@ -90,10 +95,15 @@ class System:
 
     @cached_property
     def rest_s(self) -> np.ndarray:
-        """(tiers, exits): time of the stages after the first until an exit; 0 for the first."""
+        """(tiers, exits): time of a machine from receiving features until an exit; 0 for the first."""
         rest = np.zeros_like(self.stage_s)
-        rest[:, 1:] = np.cumsum(self.stage_s[:, 1:], axis=1)
+        rest[:, 1:] = np.cumsum(self.stage_s[:, 1:], axis=1) + self.received_s[:, None]
         return rest
+
+    @cached_property
+    def whole_s(self) -> np.ndarray:
+        """(tiers, exits): time of a machine from receiving inputs until an exit."""
+        return self.until_s + self.received_raw_s[:, None]
 
     @cached_property
     def exits(self) -> np.ndarray:

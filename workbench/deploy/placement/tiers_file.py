@@ -100,6 +100,10 @@ class Place(Section):
     models: dict[str, str] = Field(default={}, description="A bundle for each tier, instead of `from`.")
     scheduler: str = Field(default="mapping", description="The scheduler that `place run` uses.")
     objective: Objective = Field(default=Objective(), description="What the recommended plan must meet.")
+    threshold: Annotated[float, Field(ge=0, le=1)] | None = Field(
+        default=None,
+        description="The probability from which an answer leaves at the first exit, not the exported one.",
+    )
     busy: Annotated[float, Field(gt=0, lt=1)] = Field(
         default=0.7, description="Load of a tier from which `threshold` sends fewer requests there."
     )

@@ -16,11 +16,20 @@ from pathlib import Path
 
 import numpy as np
 
-from workbench.deploy.placement.stages import read_evidence, read_stages
+from workbench.deploy.placement.assembly import stages_of
+from workbench.deploy.placement.stages import read_evidence
 from workbench.deploy.placement.tiers_file import TiersFile
 from workbench.deploy.tiers.certificates import Authority
 from workbench.deploy.tiers.next_tier import STATUS
-from workbench.deploy.tiers.requesting import SOURCE, Reply, measure_hops_s, read_status, send_requests
+from workbench.deploy.tiers.requesting import (
+    SOURCE,
+    OnStatus,
+    Reply,
+    follow_status,
+    measure_hops_s,
+    read_status,
+    send_requests,
+)
 from workbench.deploy.tiers.settings import Route, TierSettings
 from workbench.deploy.tiers.spreading import destinations, name_of, route_to, settings_of, shaped
 from workbench.deploy.tiers.starting import StartedProcess, start_link, start_tier
@@ -34,6 +43,9 @@ _PROBE_GAP_S, _MIN_PROBES = 0.2, 20
 _SETTLE_S = 0.3
 _REQUEST_TIMEOUT_S = 60.0
 _NUM_RESAMPLED = 400
+_STATUS_PERIOD_S = 0.25
+
+_Steps = tuple[list[Reply], list[Reply], list[float]]
 
 
 @dataclass(frozen=True)
@@ -123,7 +135,7 @@ def poisson_moments_s(rate_per_s: float, time_s: float, *, seed: int = 0) -> lis
 
 def measure_tiers(
     file: TiersFile, folder: Path, bundle: Path, samples: np.ndarray, targets: np.ndarray, *, scheduler: str,
-    moments_s: Sequence[float],
+    moments_s: Sequence[float], on_status: OnStatus | None = None,
 ) -> Measured:  # fmt: skip
     """Run tiers on this machine and measure them.
 
@@ -135,15 +147,17 @@ def measure_tiers(
         targets: (samples,): the right classes.
         scheduler: The scheduler.
         moments_s: When requests are sent, in seconds.
+        on_status: Receives, four times a second while requests are sent, what each tier reports of itself, by
+            the names of `STATUS`; the measurement ends if it returns False.
 
     Raises:
         ExperimentError: If the file cannot be carried out.
-        RunError: If a process does not start, or nothing is answered.
+        RunError: If a process does not start, nothing is answered, or `on_status` has ended it.
     """
     with tempfile.TemporaryDirectory(prefix="workbench-tiers-") as temporary:
         with _running(file, folder, bundle, Path(temporary), scheduler) as running:
             try:
-                found = asyncio.run(_measure(running, samples, moments_s))
+                found = asyncio.run(_measure(running, samples, moments_s, on_status))
             except OSError as error:
                 raise RunError(f"the tiers cannot be reached: {error}", next_step="Try again.") from error
         return _summary(file, scheduler, targets, *found)
@@ -161,7 +175,7 @@ def _running(
             authority.issue(name, temporary)
         running.identity = Identity.in_folder(temporary, SOURCE)
     all_settings = settings_of(
-        file, read_stages(bundle), read_evidence(bundle), bundle, scheduler=scheduler,
+        file, stages_of(file, bundle), read_evidence(bundle), bundle, scheduler=scheduler,
         identity=temporary if is_encrypted else None,
     )  # fmt: skip
     try:
@@ -192,13 +206,13 @@ def _routes(
             running.started.append(process)
             process.wait()
             port = process.port
-        stages = read_stages(bundle)
+        stages = stages_of(file, bundle)
         found.append(route_to(file, stages, folder, further, port, sends_all=settings.sends_all))
     return tuple(found)
 
 
 async def _measure(
-    running: _Running, samples: np.ndarray, moments_s: Sequence[float]
+    running: _Running, samples: np.ndarray, moments_s: Sequence[float], on_status: OnStatus | None
 ) -> tuple[list[Reply], list[dict[str, float]], Probes]:  # fmt: skip
     """Return what came of the requests, what each tier reports of that time, and what single steps took."""
     tiers = [running.routes[number] for number in sorted(running.routes)]
@@ -215,10 +229,13 @@ async def _measure(
     num_probes = max(_MIN_PROBES, int(moments_s[-1] / _PROBE_GAP_S))
     probed_s = np.linspace(0.0, moments_s[-1], num_probes, endpoint=False)
     between_s = probed_s + moments_s[-1] / num_probes / 2
-    replies, alone, hops_s = await asyncio.gather(
+    steps = asyncio.gather(
         send(tiers[0], moments_s), send(tiers[-1], probed_s.tolist()),
         measure_hops_s(tiers[0], between_s.tolist(), identity=running.identity),
     )  # fmt: skip
+    replies, alone, hops_s = await (
+        steps if on_status is None else _watched(steps, tiers, running.identity, on_status)
+    )
     after = [await read_status(tier, identity=running.identity) for tier in tiers]
     reports: list[dict[str, float]] = [
         dict(zip(STATUS, (late - early).tolist(), strict=True))
@@ -226,6 +243,25 @@ async def _measure(
     ]
     answered = tuple((one.stage, one.took_s) for one in alone if one.probabilities is not None)
     return replies, reports, Probes(tuple(hops_s), answered)
+
+
+async def _watched(
+    steps: asyncio.Future[_Steps], tiers: Sequence[Route], identity: Identity | None, on_status: OnStatus
+) -> _Steps:
+    """Return what the steps return, and report the status of the tiers meanwhile."""
+    following = asyncio.ensure_future(
+        follow_status(tiers, on_status, identity=identity, period_s=_STATUS_PERIOD_S)
+    )
+    try:
+        await asyncio.wait({steps, following}, return_when=asyncio.FIRST_COMPLETED)
+        if not steps.done():
+            following.result()
+            raise RunError("the measurement was stopped")
+        return steps.result()
+    finally:
+        for one in (steps, following):
+            one.cancel()
+        await asyncio.gather(steps, following, return_exceptions=True)
 
 
 def _summary(

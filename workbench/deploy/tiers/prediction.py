@@ -24,6 +24,7 @@ from workbench.deploy.placement.system import System
 from workbench.deploy.placement.tiers_file import HERE, Privacy, TiersFile
 from workbench.deploy.tiers.features import Outgoing, received
 from workbench.deploy.tiers.measured_run import Probes
+from workbench.deploy.tiers.profiling import profile_stages
 
 _NUM_FRAMES = 50
 
@@ -58,7 +59,8 @@ def system_here(file: TiersFile, folder: Path, rate_per_s: float) -> System:
     """
     changes = {"machine": HERE, "count": 1, "batch": 1}
     tiers = {name: tier.model_copy(update=changes) for name, tier in file.tiers.items()}
-    system, _ = assemble(file.model_copy(update={"tiers": tiers}), folder)
+    changed = file.model_copy(update={"tiers": tiers})
+    system, _ = assemble(changed, folder, measure=profile_stages, with_frames=False)
     return replace(system, arrivals_per_s=rate_per_s)
 
 

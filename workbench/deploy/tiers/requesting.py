@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from workbench.deploy.tiers.frames import Frame, Kind
-from workbench.deploy.tiers.next_tier import NOBODY, NextTier, NotAnsweredError
+from workbench.deploy.tiers.next_tier import NOBODY, STATUS, NextTier, NotAnsweredError
 from workbench.deploy.tiers.settings import Route
 from workbench.deploy.tiers.transport import Identity, connect
 
 SOURCE = "source"
 """The name in the certificate of what sends the samples."""
 _CONNECT_S = 10.0
+
+OnStatus = Callable[[list[dict[str, float]]], bool]
+"""Receives what each tier reports of itself; returns whether it wants more."""
 
 
 @dataclass(frozen=True)
@@ -168,3 +171,33 @@ async def read_status(route: Route, *, identity: Identity | None) -> np.ndarray:
         return (await asyncio.wait_for(connection.receive(), _CONNECT_S)).tensor
     finally:
         connection.close()
+
+
+async def follow_status(
+    routes: Sequence[Route], on_status: OnStatus, *, identity: Identity | None, period_s: float
+) -> None:
+    """Report what tiers say of themselves, by the names of `STATUS`, until it is not wanted any more.
+
+    Args:
+        routes: The tiers.
+        on_status: Receives it.
+        identity: Who reads it; None for unencrypted connections.
+        period_s: How often.
+
+    Raises:
+        OSError: If one cannot be reached.
+    """
+    connections = [
+        await connect(route.host, route.port, identity=identity, name=route.name) for route in routes
+    ]
+    try:
+        while True:
+            for connection in connections:
+                connection.send(Frame(Kind.HEARTBEAT, sender=NOBODY))
+            found = [await asyncio.wait_for(one.receive(), _CONNECT_S) for one in connections]
+            if not on_status([dict(zip(STATUS, frame.tensor.tolist(), strict=True)) for frame in found]):
+                return
+            await asyncio.sleep(period_s)
+    finally:
+        for connection in connections:
+            connection.close()

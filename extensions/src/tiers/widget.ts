@@ -1,0 +1,49 @@
+// A view of tiers as an anywidget.
+import { h, render as draw } from "preact";
+import type { KernelModel } from "../kernel_socket";
+import { sharePressedKeys } from "../shortcuts";
+import { followTheme, themeName } from "../theme";
+import { App } from "./app";
+import { TiersConnection } from "./connection";
+import "../style.css";
+import "../forms/form.css";
+import "./tiers.css";
+
+interface Model extends KernelModel {
+  on(name: "msg:custom", listener: (content: unknown, buffers: DataView[]) => void): void;
+  /** When the kernel comes or goes. */
+  on(name: "comm_live_update", listener: () => void): void;
+  off(name: "msg:custom", listener: (content: unknown, buffers: DataView[]) => void): void;
+  off(name: "comm_live_update", listener: () => void): void;
+}
+
+function render({ model, el }: { model: Model; el: HTMLElement }): () => void {
+  const root = document.createElement("div");
+  root.className = "workbench workbench-form workbench-tiers";
+  const endKeys = sharePressedKeys(root);
+  el.append(root);
+  let drawing = 0;
+  const drawNow = (): void => draw(h(App, { connection, now: {} }), root);
+  const drawSoon = (): void => {
+    cancelAnimationFrame(drawing);
+    drawing = requestAnimationFrame(drawNow);
+  };
+  const connection = new TiersConnection(model, drawSoon);
+  const hello = (): void => connection.send({ type: "hello" });
+  const endTheme = followTheme(() => (root.dataset.theme = themeName()));
+  root.dataset.theme = themeName();
+  model.on("comm_live_update", hello);
+  drawNow();
+  hello();
+  return () => {
+    cancelAnimationFrame(drawing);
+    endTheme();
+    endKeys();
+    model.off("comm_live_update", hello);
+    connection.close();
+    draw(null, root);
+    root.remove();
+  };
+}
+
+export default { render };

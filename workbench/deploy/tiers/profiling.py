@@ -1,0 +1,91 @@
+"""Stages and frames timed where a tier will run: on this machine, or on another that ssh reaches.
+
+The modules that work in a tier are copied there and measured as they are. What a profile is, and what follows
+from it, is left to `workbench.deploy.placement`.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from workbench.deploy.card import read_card, sha256_of
+from workbench.deploy.device import HERE, RUNNER, example_feeds, run_parcel
+from workbench.deploy.placement.profile import FrameTiming, Profile, StageTiming
+from workbench.deploy.placement.stages import Stages, read_stages
+from workbench.deploy.tiers.certificates import Authority
+from workbench.deploy.tiers.profile_runner import RECEIVER, SENDER
+
+_NUM_CALLS = 1000
+_PACKAGE = Path(__file__).parents[2]
+_PACKAGES = ("__init__.py", "deploy/__init__.py", "deploy/tiers/__init__.py")
+_MODULES = (
+    "deploy/device_runner.py", "deploy/tiers/aggregation.py", "deploy/tiers/features.py",
+    "deploy/tiers/frames.py", "deploy/tiers/settings.py", "deploy/tiers/stage_model.py",
+    "deploy/tiers/transport.py",
+)  # fmt: skip
+"""What `profile_runner` imports of the package."""
+
+
+def profile_stages(
+    folder: Path, device: str = HERE, *, batches: tuple[int, ...] = (1,), threads: int = 1,
+    python: str = "python3", num_calls: int = _NUM_CALLS,
+) -> Profile:  # fmt: skip
+    """Measure the stages of a bundle, and frames with what they take, on a device.
+
+    Args:
+        folder: A bundle with early exits.
+        device: `here`, or ssh://[USER@]HOST[:PORT].
+        batches: Numbers of samples in a call.
+        threads: Number of threads that compute a call.
+        python: The Python of the other machine, which has numpy and onnxruntime.
+        num_calls: Number of calls that are timed of each stage and batch.
+
+    Raises:
+        ArgumentError: If the device is unknown.
+        RunError: If the bundle has no stages, or the machine cannot be reached.
+    """
+    stages = read_stages(folder)
+    with tempfile.TemporaryDirectory() as beside:
+        parcel = Path(beside) / "workbench-profile"
+        _pack(parcel, folder, stages)
+        request = {
+            "threads": threads, "batches": batches, "num_calls": num_calls,
+            "stages": [{"file": one.file, "threshold": one.threshold} for one in stages.stages],
+        }  # fmt: skip
+        (parcel / "request.json").write_text(json.dumps(request), encoding="utf-8")
+        found = run_parcel(parcel, device, python=python)
+    hashes = [sha256_of(folder / stage.file) for stage in stages.stages]
+    timings = []
+    for one in found["stages"]:
+        number = one.pop("stage")
+        timings.append(StageTiming(file=stages.stages[number].file, sha256=hashes[number], **one))
+    place = "" if device == HERE else f" ({device})"
+    return Profile(
+        machine=f"{found['host']}, {found['processor']}, {found['num_cores']} cores{place}", device=device,
+        runtime=found["runtime"], threads=threads, timings=tuple(timings),
+        frames=tuple(FrameTiming(**one) for one in found["frames"]),
+    )  # fmt: skip
+
+
+def _pack(parcel: Path, folder: Path, stages: Stages) -> None:
+    """Write what the runner needs: graphs, an input of each, certificates and the modules it imports."""
+    for name in (*_PACKAGES, *_MODULES):
+        target = parcel / "workbench" / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        # Packages import nothing there: what their own files import may be absent.
+        target.write_bytes(b"" if name in _PACKAGES else (_PACKAGE / name).read_bytes())
+    (parcel / RUNNER).write_bytes(Path(__file__).with_name("profile_runner.py").read_bytes())
+    for stage in stages.stages:
+        (parcel / stage.file).write_bytes((folder / stage.file).read_bytes())
+    random = np.random.default_rng(0)
+    first = next(iter(example_feeds(read_card(folder), folder, 1).values()))[0]
+    others = [random.normal(size=one.input_shape).astype(one.input_dtype) for one in stages.stages[1:]]
+    inputs = {str(number): values for number, values in enumerate([first, *others])}
+    np.savez(parcel / "inputs.npz", **inputs)  # type: ignore[arg-type]
+    authority = Authority.create()
+    for name in (SENDER, RECEIVER):
+        authority.issue(name, parcel)
