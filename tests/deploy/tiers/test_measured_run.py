@@ -13,7 +13,8 @@ from workbench.deploy.placement.assembly import stages_of
 from workbench.deploy.placement.stages import Evidence, Stage, Stages, read_evidence
 from workbench.deploy.placement.tiers_file import TiersFile
 from workbench.deploy.tiers.measured_run import measure_tiers, poisson_moments_s
-from workbench.deploy.tiers.spreading import destinations, route_to, settings_of
+from workbench.deploy.tiers.next_tier import STATUS
+from workbench.deploy.tiers.spreading import destinations, empty_frame_s, route_to, settings_of
 from workbench.errors import ArgumentError, RunError
 
 SAMPLES, TARGETS = np.stack([SURE, UNSURE, SURE, SURE]), np.array([0, 0, 0, 1])
@@ -62,7 +63,9 @@ def test_what_runs_is_measured_as_the_samples_demand(bundle: Path) -> None:
     assert found.p95_s > 0.04
     assert found.low <= found.p95_s <= found.high
     # Steps are measured beside the requests, over no link; what is computed alone ends at either stage.
-    assert len(found.probes.hops_s) == len(found.probes.alone) == 20
+    assert len(found.probes.hops_s) == len(found.probes.alone) == len(found.probes.links_s) == 20
+    # Links never take less than they should, but for the resolution of their clock.
+    assert min(found.probes.links_s) > -0.002
     assert {stage for stage, _ in found.probes.alone} == {0, 1}
     assert set(psutil.Process().children(recursive=True)) <= before
     # What each of the three tiers reported meanwhile.
@@ -110,6 +113,15 @@ def test_each_scheduler_runs(bundle: Path, scheduler: str, tier: str | None) -> 
     assert (found.accuracy, found.num_unanswered, found.refused) == (0.75, 0, 0)
     # What is computed in microseconds is never sent over 20 ms.
     assert tier is None or found.answered_by[tier] == 1.0
+
+
+def test_empty_frames_take_the_time_of_all_links(bundle: Path) -> None:
+    num_bytes = 2 * (56 + 22) + 8 * len(STATUS)
+    assert empty_frame_s(file_of("end", "edge", "cloud"), bundle) == pytest.approx(
+        2 * (0.02 + num_bytes * 8 / 1e6)
+    )
+    plain = empty_frame_s(file_of("end", "cloud", transport="plain"), bundle)
+    assert plain == pytest.approx(0.02 + (num_bytes - 44) * 8 / 1e6)
 
 
 def test_the_way_to_a_tier_is_that_over_all_links_between(bundle: Path) -> None:

@@ -18,24 +18,25 @@ from workbench.deploy.tiers.prediction import expected_of, framings_of
 from workbench.deploy.tiers.transport import Identity
 
 
-def probes(hop_s: float, answer_s: float) -> Probes:
+def probes(hop_s: float, answer_s: float, link_s: float = 0.0) -> Probes:
     """Steps that always take the same, and requests to a server that leave at both of its exits."""
     server_s = np.cumsum(system().stage_s[-1])
-    return Probes((hop_s,) * 5, tuple((stage, answer_s + server_s[stage]) for stage in (0, 1, 1)))
+    alone = tuple((stage, answer_s + server_s[stage]) for stage in (0, 1, 1))
+    return Probes((hop_s,) * 5, alone, (link_s + hop_s,) * 5)
 
 
 def test_each_step_between_processes_is_part_of_what_is_expected() -> None:
     quiet = system(devices=1, servers=1, arrivals_per_s=1e-6)
     without, found = (
         expected_of(quiet, probes(0.0, 0.0)),
-        expected_of(quiet, probes(0.001, 0.005), (0.02, 0.01)),
+        expected_of(quiet, probes(0.001, 0.005, 0.003), (0.02, 0.01)),
     )
     # An answer of a process, whose way is part of it.
     assert found["end"].p50_s == pytest.approx(without["end"].p50_s + 0.005)
-    # To the first tier and to the link, inputs put into a frame, and the answer.
-    assert found["cloud"].p95_s == pytest.approx(without["cloud"].p95_s + 0.002 + 0.02 + 0.005)
+    # To the first tier, what the link adds, inputs put into a frame, and the answer.
+    assert found["cloud"].p95_s == pytest.approx(without["cloud"].p95_s + 0.001 + 0.003 + 0.02 + 0.005)
     share = quiet.exits.mean()
-    further_s = 0.001 + 0.01 + 0.005
+    further_s = 0.003 + 0.01 + 0.005
     assert found["end-cloud"].mean_s - without["end-cloud"].mean_s == pytest.approx(0.005 + share * further_s)
     assert (
         found["cloud"].accuracy

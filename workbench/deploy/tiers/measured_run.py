@@ -31,7 +31,14 @@ from workbench.deploy.tiers.requesting import (
     send_requests,
 )
 from workbench.deploy.tiers.settings import Route, TierSettings
-from workbench.deploy.tiers.spreading import destinations, name_of, route_to, settings_of, shaped
+from workbench.deploy.tiers.spreading import (
+    destinations,
+    empty_frame_s,
+    name_of,
+    route_to,
+    settings_of,
+    shaped,
+)
 from workbench.deploy.tiers.starting import StartedProcess, start_link, start_tier
 from workbench.deploy.tiers.transport import Identity
 from workbench.errors import ArgumentError, RunError
@@ -45,7 +52,7 @@ _REQUEST_TIMEOUT_S = 60.0
 _NUM_RESAMPLED = 400
 _STATUS_PERIOD_S = 0.25
 
-_Steps = tuple[list[Reply], list[Reply], list[float]]
+_Steps = tuple[list[Reply], list[Reply], list[float], list[float]]
 
 
 @dataclass(frozen=True)
@@ -56,10 +63,13 @@ class Probes:
         hops_s: Times of empty frames from this process to the first tier and back.
         alone: The last stage and the time, in seconds, of each of some requests that were sent straight to
             the last tier, over no link.
+        links_s: How much longer than the links take by themselves empty frames took over all of them to the
+            last tier and back; none where the scheduler uses no link.
     """
 
     hops_s: tuple[float, ...]
     alone: tuple[tuple[int, float], ...]
+    links_s: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -106,6 +116,8 @@ class _Running:
     """The processes of one measurement."""
 
     routes: dict[int, Route] = field(default_factory=dict)
+    far: Route | None = None
+    """The last tier as the first reaches it, over all links."""
     identity: Identity | None = None
     started: list[StartedProcess] = field(default_factory=list)
 
@@ -157,7 +169,9 @@ def measure_tiers(
     with tempfile.TemporaryDirectory(prefix="workbench-tiers-") as temporary:
         with _running(file, folder, bundle, Path(temporary), scheduler) as running:
             try:
-                found = asyncio.run(_measure(running, samples, moments_s, on_status))
+                found = asyncio.run(
+                    _measure(running, samples, moments_s, on_status, empty_frame_s(file, folder))
+                )
             except OSError as error:
                 raise RunError(f"the tiers cannot be reached: {error}", next_step="Try again.") from error
         return _summary(file, scheduler, targets, *found)
@@ -208,11 +222,14 @@ def _routes(
             port = process.port
         stages = stages_of(file, bundle)
         found.append(route_to(file, stages, folder, further, port, sends_all=settings.sends_all))
+    if number == 0 and found:
+        running.far = found[0]
     return tuple(found)
 
 
 async def _measure(
-    running: _Running, samples: np.ndarray, moments_s: Sequence[float], on_status: OnStatus | None
+    running: _Running, samples: np.ndarray, moments_s: Sequence[float], on_status: OnStatus | None,
+    empty_s: float,
 ) -> tuple[list[Reply], list[dict[str, float]], Probes]:  # fmt: skip
     """Return what came of the requests, what each tier reports of that time, and what single steps took."""
     tiers = [running.routes[number] for number in sorted(running.routes)]
@@ -228,12 +245,13 @@ async def _measure(
     before = [await read_status(tier, identity=running.identity) for tier in tiers]
     num_probes = max(_MIN_PROBES, int(moments_s[-1] / _PROBE_GAP_S))
     probed_s = np.linspace(0.0, moments_s[-1], num_probes, endpoint=False)
-    between_s = probed_s + moments_s[-1] / num_probes / 2
+    gap_s = moments_s[-1] / num_probes
     steps = asyncio.gather(
         send(tiers[0], moments_s), send(tiers[-1], probed_s.tolist()),
-        measure_hops_s(tiers[0], between_s.tolist(), identity=running.identity),
+        measure_hops_s(tiers[0], (probed_s + gap_s / 3).tolist(), identity=running.identity),
+        measure_hops_s(running.far, (probed_s + gap_s * 2 / 3).tolist(), identity=running.identity),
     )  # fmt: skip
-    replies, alone, hops_s = await (
+    replies, alone, hops_s, far_s = await (
         steps if on_status is None else _watched(steps, tiers, running.identity, on_status)
     )
     after = [await read_status(tier, identity=running.identity) for tier in tiers]
@@ -242,7 +260,7 @@ async def _measure(
         for early, late in zip(before, after, strict=True)
     ]
     answered = tuple((one.stage, one.took_s) for one in alone if one.probabilities is not None)
-    return replies, reports, Probes(tuple(hops_s), answered)
+    return replies, reports, Probes(tuple(hops_s), answered, tuple(one - empty_s for one in far_s))
 
 
 async def _watched(

@@ -2,17 +2,19 @@
 
 Times of stages are those of many calls in a row. What an answer of a process takes beyond them (encryption,
 waking up, reading and writing frames, and a model that computes once in a while), what a frame takes between
-processes, and what values take to be made ready for a frame are measured on this machine, without the links.
+processes, what the processes of links add to the time of links, and what values take to be made ready for a
+frame are measured on this machine.
 """
 
 from __future__ import annotations
 
 import statistics
 import timeit
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -102,13 +104,12 @@ def expected_of(
 
     Args:
         system: What runs, as of `system_here`.
-        probes: What single steps took. Each link is a process that frames pass, and so is the first tier
-            where it sends all.
+        probes: What single steps took. The first tier is a process that frames pass where it sends all.
         framings_s: Times to make inputs, and features, ready to be sent, as of `framings_of`.
     """
     beyond_s = beyond_stages_s(system, probes.alone)
-    means = _responses(system, float(np.mean(probes.hops_s)), float(beyond_s.mean()), framings_s)
-    medians = _responses(system, float(np.median(probes.hops_s)), float(np.median(beyond_s)), framings_s)
+    means = _responses(system, _Steps.of(probes, beyond_s, np.mean), framings_s)
+    medians = _responses(system, _Steps.of(probes, beyond_s, np.median), framings_s)
     random = np.random.default_rng(0)
     found = {}
     for name, outcome in medians.items():
@@ -120,15 +121,38 @@ def expected_of(
     return found
 
 
+@dataclass(frozen=True)
+class _Steps:
+    """What single steps take, in seconds.
+
+    Attributes:
+        hop_s: A frame to a process and back.
+        links_s: All links there and back, beyond the time that they take by themselves.
+        answer_s: An answer of a process, beyond its stages.
+    """
+
+    hop_s: float
+    links_s: float
+    answer_s: float
+
+    @classmethod
+    def of(cls, probes: Probes, beyond_s: np.ndarray, middle: Callable[..., Any]) -> _Steps:
+        hop_s = float(middle(probes.hops_s))
+        # At the end of the links the last tier receives the frame, as the first does at the end of a hop.
+        links_s = max(0.0, float(middle(probes.links_s)) - hop_s) if probes.links_s else 0.0
+        return cls(hop_s, links_s, float(middle(beyond_s)))
+
+
 def _responses(
-    system: System, hop_s: float, answer_s: float, framings_s: tuple[float, float]
-) -> dict[str, Outcome]:
+    system: System, steps: _Steps, framings_s: tuple[float, float]
+) -> dict[str, Outcome]:  # fmt: skip
     """Return what comes of each scheduler without the answer of the first process that computes."""
     num_links = np.arange(len(system.names))
     raw_s, features_s = framings_s
     is_far = num_links > 0
+    over_links_s = steps.links_s * num_links / max(1, num_links[-1])
     further = replace(
-        system, send_s=system.send_s + is_far * (num_links * hop_s + answer_s + features_s),
-        send_raw_s=system.send_raw_s + is_far * ((num_links + 1) * hop_s + raw_s),
+        system, send_s=system.send_s + is_far * (over_links_s + steps.answer_s + features_s),
+        send_raw_s=system.send_raw_s + is_far * (over_links_s + steps.hop_s + raw_s),
     )  # fmt: skip
     return {plan.scheduler: plan.outcome for plan in expected_plans(further, 0.0)}

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import numpy as np
 
-from workbench.deploy.placement.links import bandwidth_of, read_trace
+from workbench.deploy.placement.links import TLS_BYTES, bandwidth_of, read_trace
 from workbench.deploy.placement.stages import Evidence, Stages
 from workbench.deploy.placement.tiers_file import Link, TiersFile
 from workbench.deploy.tiers.frames import HEADER_BYTES
+from workbench.deploy.tiers.next_tier import STATUS
 from workbench.deploy.tiers.relay import Link as ShapedLink
 from workbench.deploy.tiers.requesting import SOURCE
 from workbench.deploy.tiers.settings import Route, StageSettings, TierSettings
@@ -124,6 +125,21 @@ def route_to(
         bandwidth = bandwidth_of(link, folder, field=f"links.{first}-{second}")
         away_s += link.rtt + (num_bytes + HEADER_BYTES + _ANSWER_BYTES) * 8 / bandwidth
     return Route(name_of(number), "127.0.0.1", port, away_s)
+
+
+def empty_frame_s(file: TiersFile, folder: Path) -> float:
+    """Return how long links take for a heartbeat to the last tier and its answer, by themselves.
+
+    Args:
+        file: The file of tiers.
+        folder: The folder of the file.
+    """
+    tls_bytes = TLS_BYTES if file.privacy.transport == "mtls" else 0
+    num_bytes = 2 * (HEADER_BYTES + tls_bytes) + 8 * len(STATUS)
+    return sum(
+        link.rtt + num_bytes * 8 / bandwidth_of(link, folder, field=f"links.{first}-{second}")
+        for (first, second), link in zip(pairwise(file.tiers), file.links_in_order(), strict=True)
+    )
 
 
 def _eased(stages: Stages, evidence: Evidence) -> tuple[float, ...]:
