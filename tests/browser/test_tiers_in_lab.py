@@ -1,0 +1,47 @@
+"""Tiers in a notebook of a real JupyterLab: a slider over thresholds, and processes with their queues."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.builders.notebooks import write_notebook
+from tests.deploy.trained import experiment, exported
+from tests.services.jupyter_lab import run_all, violations
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+FILE = """
+tiers:
+  end: {count: 500, arrivals: 0.1/s}
+  cloud: {count: 2, batch: 4}
+links: {end-cloud: {bandwidth: 8Mbit, rtt: 20ms}}
+place: {from: bundle, scheduler: end-cloud, threshold: 0.9}
+"""
+
+
+def test_a_threshold_is_chosen_and_run(page, jupyter) -> None:
+    exported(jupyter.root / "bundle", "convnet", "digits", exits=1, width=4)
+    (jupyter.root / "bundle" / "experiment.yaml").write_text(experiment("convnet", "digits").to_yaml())
+    (jupyter.root / "tiers.yaml").write_text(FILE)
+    write_notebook(
+        jupyter.root, "tiers.ipynb", 'import workbench as wb\nview = wb.widgets.tiers("tiers.yaml")\nview'
+    )
+    run_all(page, jupyter, "tiers.ipynb")
+    slider = page.get_by_role("slider", name="Exit threshold")
+    slider.wait_for(timeout=120_000)
+    page.get_by_text("This threshold holds").wait_for()
+    before = slider.input_value()
+    slider.press("End")
+    assert int(slider.input_value()) > int(before)
+    page.get_by_text("threshold: 1", exact=True).wait_for()
+    page.get_by_role("img", name=re.compile("^p95 by exit threshold, at 1: ")).wait_for()
+    assert violations(page, ".workbench-tiers") == []
+
+    for label, value in (("Requests per second", "30"), ("Seconds", "3")):
+        page.get_by_label(label).fill(value)
+        page.get_by_label(label).press("Enter")
+    page.get_by_role("button", name="Run end-cloud").click()
+    page.get_by_role("img", name=re.compile("Queue of end: ")).wait_for(timeout=120_000)
+    page.get_by_text(re.compile("end-cloud at the threshold 1: .* 0 unanswered")).wait_for(timeout=120_000)
+    page.get_by_role("rowheader", name="expected").wait_for()
