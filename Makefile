@@ -30,7 +30,7 @@ demo: env  ## Tune a small network on real data and write a report.
 
 test: env  ## Check the code and run the whole suite.
 	$(MAKE) --jobs 2 --output-sync=target check front-end
-	$(BIN)/python -m pytest --numprocesses 3 --dist loadgroup
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup
 
 check: env docs  ## Lint, formatting, types, layers, documentation.
 	$(BIN)/ruff check

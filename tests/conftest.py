@@ -45,23 +45,26 @@ def pytest_configure(config: pytest.Config) -> None:
 _MAX_SLOW_S = 1200
 """Ends a slow test that hangs: on a machine with other work, one may take ten times as long as on its own."""
 
+_FACES = ("automl_pipeline", "forms", "notebooks", "widgets")
+
 
 @pytest.hookimpl(tryfirst=True)  # before groups are read
 def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
     """Keep tests with processes of their own one after another, and let them try once more.
 
-    A busy machine may start a process late. Where the suite runs on several processes, those of a folder
-    that use Ray share one, and so do all with a browser: each process has one head for all of its folders.
-    What the tests of a module share is made once where they run in one process.
+    A busy machine may start a process late. Where the suite runs on several processes, those with Ray share
+    one, and so do those with a browser; those of the faces have a Ray head of their own, beside either. What
+    the tests of a module share is made once where they run in one process.
     """
     for item in items:
         if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(_MAX_SLOW_S))
         group = next((name for name in ("browser", "ray") if item.get_closest_marker(name)), None)
         if group is not None:
-            if group == "ray":
-                has_cluster = item.path.parent.name == "faults" or "cluster" in item.fixturenames
-                group = "clusters" if has_cluster else f"ray in {item.path.parent.name}"
+            if group == "ray" and item.path.parent.name in _FACES:
+                group = "ray of the faces"
+            elif group == "ray" and (item.path.parent.name == "faults" or "cluster" in item.fixturenames):
+                group = "clusters"
             item.add_marker(pytest.mark.flaky(reruns=1))
             item.add_marker(pytest.mark.xdist_group(group))
         elif any(made[-1].scope == "module" for made in item._fixtureinfo.name2fixturedefs.values()):

@@ -117,6 +117,7 @@ SETTINGS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
         "autoscaling": st.booleans(),
         "cpus_per_worker": st.integers(1, 4),
         "gpus_per_worker": st.sampled_from(["auto", 0, 0.5, 1]),
+        "per_gpu": st.sampled_from(["auto", 1, 3]),
         "placement": st.sampled_from(["auto", "pack", "spread"]),
         "priority": st.integers(-3, 3),
         "max_retries": st.integers(0, 3),

@@ -90,7 +90,7 @@ def test_processes_are_as_accurate_as_planned(bundle: Path, scheduler: str, priv
     expected = policy.expect(noisy).accuracy
     found = measure_tiers(
         file_of("end", "cloud", **privacy), bundle, bundle, INPUTS, TARGETS, scheduler=scheduler,
-        moments_s=np.linspace(0, 2, _NUMBER).tolist(),
+        moments_s=np.linspace(0, 5, _NUMBER).tolist(),
     )  # fmt: skip
     assert found.num_unanswered == found.num_fallbacks == 0
     if "noise" not in privacy:

@@ -13,7 +13,7 @@ import numpy as np
 from workbench.deploy.tiers.frames import Frame, Kind
 from workbench.deploy.tiers.next_tier import NOBODY, STATUS, NextTier, NotAnsweredError
 from workbench.deploy.tiers.settings import Route
-from workbench.deploy.tiers.transport import Identity, connect
+from workbench.deploy.tiers.transport import Connection, Identity, connect
 
 SOURCE = "source"
 """The name in the certificate of what sends the samples."""
@@ -150,7 +150,7 @@ async def measure_hops_s(
             await asyncio.sleep(start_s + moment_s - loop.time())
             began_s = loop.time()
             connection.send(Frame(Kind.HEARTBEAT, sender=NOBODY))
-            await asyncio.wait_for(connection.receive(), _CONNECT_S)
+            await _receive(connection)
             times_s.append(loop.time() - began_s)
     finally:
         connection.close()
@@ -170,7 +170,7 @@ async def read_status(route: Route, *, identity: Identity | None) -> np.ndarray:
     connection = await connect(route.host, route.port, identity=identity, name=route.name)
     try:
         connection.send(Frame(Kind.HEARTBEAT, sender=NOBODY))
-        return (await asyncio.wait_for(connection.receive(), _CONNECT_S)).tensor
+        return (await _receive(connection)).tensor
     finally:
         connection.close()
 
@@ -196,10 +196,26 @@ async def follow_status(
         while True:
             for connection in connections:
                 connection.send(Frame(Kind.HEARTBEAT, sender=NOBODY))
-            found = [await asyncio.wait_for(one.receive(), _CONNECT_S) for one in connections]
+            found = [await _receive(one) for one in connections]
             if not on_status([dict(zip(STATUS, frame.tensor.tolist(), strict=True)) for frame in found]):
                 return
             await asyncio.sleep(period_s)
     finally:
         for connection in connections:
             connection.close()
+
+
+async def _receive(connection: Connection) -> Frame:
+    """Return the next frame. Unlike `asyncio.wait_for`, this never takes a cancellation for an answer.
+
+    Raises:
+        OSError: If none comes in time, or the connection ends.
+    """
+    receiving = asyncio.ensure_future(connection.receive())
+    try:
+        await asyncio.wait({receiving}, timeout=_CONNECT_S)
+        if not receiving.done():
+            raise TimeoutError(f"no answer within {_CONNECT_S:g} s")
+        return receiving.result()
+    finally:
+        receiving.cancel()
