@@ -67,9 +67,7 @@ def test_a_machine_that_cannot_be_used_is_refused_in_words(bundle: Path, board: 
         match=r"nowhere.invalid: ssh: Could not resolve hostname .*Check that `ssh .* nowhere.invalid`",
     ):
         measure(bundle, "ssh://nowhere.invalid")
-    with pytest.raises(
-        ArgumentError, match=r"device: 'http://board' is not a device; allowed: here, or ssh://"
-    ):
+    with pytest.raises(ArgumentError, match=r"device: 'http://board' is not a device; allowed: here, ssh://"):
         measure(bundle, "http://board")
     with pytest.raises(ArgumentError, match="is not a device"):
         measure(bundle, "ssh://-oProxyCommand=true")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import stat
@@ -204,6 +205,35 @@ def test_processes_that_start_at_once_share_one_head(home):
     ]
     pids = {process.communicate(timeout=120)[0].split()[1] for process in both}
     assert len(pids) == 1
+
+
+def start_and_kill(home: Path) -> psutil.Process:
+    """Kill a process while the head starts that it wants; return the keeper."""
+    starting = home / "head" / "starting.json"
+    caller = subprocess.Popen(
+        [sys.executable, "-c", CONNECT], env={**os.environ, "WORKBENCH_HOME": str(home)},
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    wait_until(starting.exists, 60)
+    caller.kill()
+    caller.wait()
+    assert local_head.status() is None
+    return psutil.Process(json.loads(starting.read_text())["pid"])
+
+
+def test_a_head_whose_caller_was_killed_while_it_started_serves_the_next_one(home):
+    keeper = start_and_kill(home)
+    run_python(CONNECT, home)
+    known = local_head.status()
+    assert known is not None
+    assert known.pid == keeper.pid
+
+
+def test_shutdown_ends_a_head_that_is_still_starting(home):
+    keeper = start_and_kill(home)
+    local_head.shutdown()
+    wait_until(lambda: not keeper.is_running() or keeper.status() == psutil.STATUS_ZOMBIE, 30)
+    assert local_head.status() is None
 
 
 def test_knowing_the_head_needs_no_ray(ray_head):

@@ -349,6 +349,8 @@ def test_several_workers_are_for_functions_that_ask_which_they_are(
         ({"resources": {"per_gpu": 2, "gpus_per_worker": 1}}, "gpus_per_worker says already"),
         ({"resources": {"per_gpu": "auto"}, "plan": {"workers": 2}}, "several workers"),
         ({"resources": {"per_gpu": 2}, "search": {"workers": {"choices": [1, 2]}}}, "several workers"),
+        ({"resources": {"per_gpu": 2}, "plan": {"stages": 2}}, "several workers"),
+        ({"resources": {"per_gpu": 2}, "search": {"tensor": {"choices": [1, 2]}}}, "several workers"),
         ({"resources": {"per_gpu": 2, "elastic": True}}, "elastic"),
         ({"resources": {"per_gpu": "auto", "autoscaling": True, "concurrency": 2}}, "may not be there yet"),
     ],

@@ -304,6 +304,9 @@ def _facts(run: Run, history: History) -> list[str]:
     if run.row.state == "running" and len(history.in_state("complete")) >= _MIN_TRIALS_TO_FREEZE:
         found = how_to_freeze(run.run_id, history, importance_of(run, run.events()))
         lines += [] if found is None else [write_for_shell(found)]
+    per_gpu = history.in_force.resources.per_gpu
+    if per_gpu != history.experiment.resources.per_gpu:
+        lines.append(f"trials that share a GPU, as measured: {per_gpu}")
     if gpu_s := history.gpu_s(history.now_unix_s()):
         limit_s = history.in_force.budget.gpu_time
         of = "" if limit_s is None else f" of {format_duration(limit_s)}"

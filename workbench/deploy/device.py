@@ -141,7 +141,9 @@ def _run_there(device: str, parcel: Path, words: Sequence[str], python: str) -> 
     host = url.hostname or ""
     if url.scheme != "ssh" or not host or host.startswith("-") or (url.username or "").startswith("-"):
         raise ArgumentError(
-            f"{device!r} is not a device", field="device", allowed="here, or ssh://[USER@]HOST[:PORT]"
+            f"{device!r} is not a device",
+            field="device",
+            allowed="here, ssh://[USER@]HOST[:PORT], or FILE:TIER",
         )
     target = f"{url.username}@{host}" if url.username else host
     # Without a terminal nobody could answer a question.

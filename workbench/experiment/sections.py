@@ -6,6 +6,7 @@ experiment is put together.
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, JsonValue, PositiveFloat, model_validator
@@ -37,6 +38,9 @@ from workbench.experiment.setting_types import (
 from workbench.formatting import parse_bytes, parse_duration_s
 
 Initialisation = Literal["default", "he", "xavier", "orthogonal"]
+
+_RAY_UNITS = 10_000
+"""Ray counts parts of a GPU in ten-thousandths: rounded up, they would not fit beside each other."""
 
 
 class Training(Section):
@@ -223,7 +227,7 @@ class Resources(Section):
         title="GPUs per worker",
         description="GPUs of one worker; auto: 1 where there are any.",
     )
-    per_gpu: PositiveInt | Auto = Field(
+    per_gpu: Annotated[PositiveInt, Field(le=100)] | Auto = Field(
         default=1,
         title="Trials per GPU",
         description="Trials of one worker that share a GPU, each with its part of the memory; auto: as many "
@@ -281,4 +285,4 @@ class Resources(Section):
         """The GPUs of one worker, or its part of one that trials share; auto: 1 where there are any."""
         if self.per_gpu in (1, "auto"):
             return self.gpus_per_worker
-        return 1.0 / self.per_gpu
+        return math.floor(_RAY_UNITS / self.per_gpu) / _RAY_UNITS

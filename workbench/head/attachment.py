@@ -139,7 +139,7 @@ def _attach_or_start(files: HeadFiles, arguments: list[str]) -> bool:
         local_head.await_end_of_broken(files)
         found, record = local_head.status_of(files), files.read_record() or {}
         if found is not None and not can_attach(record, found.idle_s):
-            local_head.end_keeper(found)
+            local_head.end_keeper(found.pid)
             found = None
         if found is None:
             local_head.clean_up(files)

@@ -62,6 +62,7 @@ class HeadFiles:
         self.folder = folder
         self.token = folder / "token"
         self.record = folder / "head.json"
+        self.starting = folder / "starting.json"
         self.last_used = folder / "last_used"
         self.log = folder / "head.log"
 
@@ -71,16 +72,33 @@ class HeadFiles:
 
     def read_record(self) -> dict[str, Any] | None:
         """Return the record of the head, or None where there is none."""
-        try:
-            return json.loads(self.record.read_text())
-        except (FileNotFoundError, json.JSONDecodeError):
-            return None
+        return _read(self.record)
 
     def write_record(self, record: dict[str, Any]) -> None:
         """Write the record of the head atomically."""
-        unfinished = self.record.with_suffix(f".{os.getpid()}")
-        unfinished.write_text(json.dumps(record))
-        unfinished.replace(self.record)
+        _write(self.record, record)
+
+    def read_starting(self) -> tuple[int, float] | None:
+        """Return the process of the keeper that was started last, and when that was created."""
+        found = _read(self.starting)
+        return None if found is None else (found["pid"], found["created_unix_s"])
+
+    def write_starting(self, pid: int, created_unix_s: float) -> None:
+        """Write which process is a keeper that starts a head."""
+        _write(self.starting, {"pid": pid, "created_unix_s": created_unix_s})
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        return json.loads(path.read_text())
+    except (FileNotFoundError, json.JSONDecodeError):
+        return None
+
+
+def _write(path: Path, content: dict[str, Any]) -> None:
+    unfinished = path.with_suffix(f".{os.getpid()}")
+    unfinished.write_text(json.dumps(content))
+    unfinished.replace(path)
 
 
 class Keeper:

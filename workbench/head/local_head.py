@@ -76,9 +76,13 @@ def shutdown() -> bool:
         if found is not None:
             if _is_attached_to(found):
                 loaded_ray().shutdown()  # Ray ends a process that outlives its head
-            end_keeper(found)
+            end_keeper(found.pid)
+        starting = files.read_starting() if found is None else None
+        is_starting = starting is not None and _is_alive(*starting)  # its caller was killed
+        if starting is not None and is_starting:
+            end_keeper(starting[0])
         clean_up(files)
-    return found is not None
+    return found is not None or is_starting
 
 
 def is_attached() -> bool:
@@ -92,9 +96,9 @@ def _is_attached_to(head: HeadStatus) -> bool:
     return ray is not None and ray.is_initialized() and ray.get_runtime_context().gcs_address == head.address
 
 
-def end_keeper(found: HeadStatus) -> None:
+def end_keeper(pid: int) -> None:
     """End the keeper of a head, and with it the head."""
-    keeper = psutil.Process(found.pid)
+    keeper = psutil.Process(pid)
     keeper.terminate()
     with contextlib.suppress(psutil.TimeoutExpired):
         keeper.wait(3 * GRACE_S)
@@ -172,7 +176,23 @@ def keeper_arguments(num_cpus: int | None, num_gpus: int | None, include_dashboa
 
 
 def start_keeper(files: HeadFiles, arguments: list[str]) -> None:
-    """Start the keeper and wait until it has recorded where the head is."""
+    """Start the keeper and wait until it has recorded where the head is.
+
+    A keeper whose caller was killed meanwhile is waited for instead: a second one would replace its token.
+    """
+    if (starting := files.read_starting()) is not None and _await_record(files, *starting):
+        return
+    pid, created_unix_s = _launch_keeper(files, arguments)
+    files.write_starting(pid, created_unix_s)
+    if not _await_record(files, pid, created_unix_s):
+        lines = files.log.read_text().strip().splitlines() or ["it wrote nothing"]
+        raise RunError(
+            f"the local Ray head did not start: {lines[-1]}", next_step=f"Read its log: {files.log}"
+        )
+
+
+def _launch_keeper(files: HeadFiles, arguments: list[str]) -> tuple[int, float]:
+    """Start the keeper; return its process and when that was created."""
     _write_token(files.token)
     environment = {key: value for key, value in os.environ.items() if key != "RAY_ADDRESS"}
     idle_s = os.environ.get("WORKBENCH_HEAD_IDLE_S", str(DEFAULT_IDLE_S))
@@ -182,16 +202,23 @@ def start_keeper(files: HeadFiles, arguments: list[str]) -> None:
             stdin=subprocess.DEVNULL, stdout=log, stderr=log,
             cwd=files.folder, env={**environment, "PYTHONPATH": ray_import_path()}, start_new_session=True,
         )  # fmt: skip
+    created_unix_s = psutil.Process(keeper.pid).create_time()
     threading.Thread(target=keeper.wait, name="head-reaper", daemon=True).start()
-    deadline = time.monotonic() + START_TIMEOUT_S
+    return keeper.pid, created_unix_s
+
+
+def _await_record(files: HeadFiles, pid: int, created_unix_s: float) -> bool:
+    """Wait until a keeper has recorded its head; return False where it has ended, or takes too long."""
+    deadline_s = time.monotonic() + START_TIMEOUT_S
     while files.read_record() is None:
-        if keeper.poll() is not None or time.monotonic() > deadline:
-            keeper.terminate()
-            lines = files.log.read_text().strip().splitlines() or ["it wrote nothing"]
-            raise RunError(
-                f"the local Ray head did not start: {lines[-1]}", next_step=f"Read its log: {files.log}"
-            )
+        if not _is_alive(pid, created_unix_s):
+            return files.read_record() is not None
+        if time.monotonic() > deadline_s:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                psutil.Process(pid).terminate()
+            return False
         time.sleep(0.02)
+    return True
 
 
 def _write_token(path: Path) -> None:

@@ -65,6 +65,6 @@ def create_compression(
     )  # fmt: skip
     # Its workers need the code of the run that trained the model, wherever this process was started.
     created = create(searched, store=run.store, launcher=launcher, address=address, like=run.run_id)
-    for params in first:
+    for params in first[: searched.max_configurations()]:
         run.store.command(created.run_id, "enqueue", {"params": params})
     return created

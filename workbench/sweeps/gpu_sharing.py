@@ -48,6 +48,7 @@ def decide_sharing(store: Store, ledger: Ledger, plans: TrialPlans) -> bool:
         found = Sharing(1, {}, why_most)
         peak_bytes = None
     else:
+        ledger.record(Noted(level="info", message="measuring how many trials share a GPU"))
         try:
             found, peak_bytes = _measure(store, ledger, plans, most, why_most)
         except WorkbenchError as error:

@@ -98,11 +98,15 @@ def check_sharing(experiment: Experiment) -> None:
             nothing can be measured that would decide.
     """
     resources, allowed = experiment.resources, "1 here"
-    least, most = workers_wanted(experiment)
+    _, most = workers_wanted(experiment)
+    search, decided = experiment.search.root, experiment.plan.decided
+    is_divided = any(
+        name in search or (decided.get(name) or 1) != 1 for name in ("stages", "tensor", "shard")
+    )
     problem = None
     if resources.gpus_per_worker != "auto":
         problem = "resources.gpus_per_worker says already which part of a GPU a worker has"
-    elif least < most or most > 1:
+    elif most > 1 or is_divided:
         problem = "trials of several workers share no GPU"
     elif resources.elastic:
         problem = "elastic trials grow onto further GPUs instead"
