@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workbench.advisor.gpu_sharing import MAX_PER_GPU, WORTHWHILE, Copies, find_sharing
+from workbench.experiment import Resources
 from workbench.resources.gpu_memory import CONTEXT_BYTES, allowed_bytes
 
 GB = 10**9
@@ -81,6 +82,6 @@ def test_parts_and_their_contexts_fit_into_the_whole(total_bytes: float, number:
         assert number * (each + CONTEXT_BYTES) <= total_bytes * (1 + 1e-9)
 
 
-@pytest.mark.parametrize("share", [1.0, 2.0, "auto"])
+@pytest.mark.parametrize("share", [1.0, 2.0, Resources().gpu_share])
 def test_a_gpu_of_ones_own_may_be_filled(share: float) -> None:
     assert allowed_bytes(16 * GB, share) == 16 * GB

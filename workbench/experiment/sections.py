@@ -286,3 +286,9 @@ class Resources(Section):
         if self.per_gpu in (1, "auto"):
             return self.gpus_per_worker
         return math.floor(_RAY_UNITS / self.per_gpu) / _RAY_UNITS
+
+    @property
+    def gpu_share(self) -> float:
+        """Which part of each of its GPUs a worker has, 1 unless trials share it."""
+        gpus = self.gpus_of_worker
+        return 1.0 if gpus == "auto" else min(1.0, gpus)

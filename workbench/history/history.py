@@ -233,9 +233,8 @@ class History:
 
     def gpu_s(self, now_unix_s: float) -> float:
         """Return how long trials have held GPUs, in seconds; a part of a GPU counts as that part."""
-        share = self.in_force.resources.gpus_of_worker
         total = sum(trial.gpu_s(now_unix_s) for trial in self.trials.values())
-        return total * share if isinstance(share, float) and share < 1.0 else total
+        return total * self.in_force.resources.gpu_share
 
     def num_configurations(self) -> int:
         """Return how many configurations have been proposed."""

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 CONTEXT_BYTES = 2**30
 """What the driver and its libraries take of a GPU for each process, which no allocator counts."""
 
 
-def allowed_bytes(total_bytes: float, share: float | Literal["auto"]) -> float:
+def allowed_bytes(total_bytes: float, share: float) -> float:
     """Return what one process may hold of a GPU; where several share it, each has a context beside that.
 
     Args:
         total_bytes: Memory of the GPU.
-        share: Its part of the GPU; 1 and above, and auto, mean all of it.
+        share: Its part of the GPU; 1 and above mean all of it.
     """
-    if share == "auto" or share >= 1.0:
+    if share >= 1.0:
         return total_bytes
     return max(share * total_bytes - CONTEXT_BYTES, 0.5 * share * total_bytes)

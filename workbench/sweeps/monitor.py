@@ -100,8 +100,7 @@ class Monitor:
         """Note which workers serve which trial."""
         if isinstance(event, TrialStarted):
             workers = zip(event.worker_pids, event.nodes, event.gpus, strict=False)
-            wanted = self._ledger.history.in_force.resources.gpus_of_worker
-            share = 1.0 if wanted == "auto" else min(1.0, wanted)
+            share = self._ledger.history.in_force.resources.gpu_share
             begun = [
                 Assignment(event.trial, rank, pid, node, tuple(gpus), share, event.time_unix_s)
                 for rank, (pid, node, gpus) in enumerate(workers)

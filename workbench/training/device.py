@@ -51,7 +51,7 @@ def limit_memory(experiment: Experiment, device: torch.device) -> None:
     """
     if device.type == "cuda":
         total_bytes = torch.cuda.get_device_properties(device).total_memory
-        allowed = allowed_bytes(total_bytes, experiment.resources.gpus_of_worker)
+        allowed = allowed_bytes(total_bytes, experiment.resources.gpu_share)
         torch.cuda.set_per_process_memory_fraction(allowed / total_bytes, device)
 
 
@@ -69,7 +69,7 @@ class HeldMemory:
         if device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(device)
             total_bytes = torch.cuda.get_device_properties(device).total_memory
-            self._limit_bytes = allowed_bytes(total_bytes, experiment.resources.gpus_of_worker)
+            self._limit_bytes = allowed_bytes(total_bytes, experiment.resources.gpu_share)
 
     def share(self) -> float | None:
         """Return that part so far, at most 1; None without a GPU."""
