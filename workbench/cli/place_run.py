@@ -40,6 +40,7 @@ def run(
     of the validation split are sent at random moments.
     """
     from workbench.deploy.placement.assembly import bundle_of, stages_of
+    from workbench.deploy.placement.policies import Mapping
     from workbench.deploy.placement.scheduler_plans import recommend
     from workbench.deploy.placement.schedulers import SCHEDULERS
     from workbench.deploy.placement.tiers_file import read_tiers
@@ -62,10 +63,13 @@ def run(
     bundle = bundle_of(tiers, folder)
     samples, targets = bundle_samples(bundle)
     system = with_sent_evidence(system_here(tiers, folder, rate), tiers.privacy, bundle, samples, targets)
+    charge_s = Mapping().charge_s(system)
     if tiers.privacy.transport == "plain":
         print_note("privacy.transport: what tiers exchange is not encrypted")
     found = [
-        measure_tiers(tiers, folder, bundle, samples, targets, scheduler=name, moments_s=moments_s)
+        measure_tiers(
+            tiers, folder, bundle, samples, targets, scheduler=name, moments_s=moments_s, charge_s=charge_s
+        )
         for name in schedulers or (tiers.place.scheduler,)
     ]
     framings_s = framings_of(stages_of(tiers, bundle), tiers.privacy)

@@ -143,6 +143,7 @@ class TiersView(anywidget.AnyWidget):
 
     def _measure(self, request: RunTiers) -> None:
         from workbench.deploy.placement.assembly import bundle_of, stages_of
+        from workbench.deploy.placement.policies import Mapping
         from workbench.deploy.placement.schedulers import SCHEDULERS
         from workbench.deploy.tiers.measured_run import measure_tiers, poisson_moments_s
         from workbench.deploy.tiers.prediction import expected_of, framings_of, system_here
@@ -161,7 +162,7 @@ class TiersView(anywidget.AnyWidget):
         self._status = []
         measured = measure_tiers(
             file, folder, bundle, samples, targets, scheduler=request.scheduler, moments_s=moments_s,
-            on_status=self._follow(),
+            on_status=self._follow(), charge_s=Mapping().charge_s(system),
         )  # fmt: skip
         self.measured = measured
         framings_s = framings_of(stages_of(file, bundle), file.privacy)

@@ -12,6 +12,7 @@ from workbench.deploy.placement.played_queues import (
     draw_requests,
     ends_at_devices,
     ends_at_servers,
+    first_stages,
 )
 from workbench.deploy.placement.queues import wait_of
 
@@ -46,6 +47,29 @@ def test_devices_equal_a_loop_over_requests(drawn: list[tuple[float, int, float]
         free[int(device)] = max(arrival, free[int(device)]) + needed
         known.append(free[int(device)])
     assert ends_at_devices(requests, service) == pytest.approx(np.array(known))
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 2), st.integers(0, 3), st.sampled_from([0.0, 0.5, 3.0])), max_size=40),
+    st.floats(0.01, 2),
+)
+@settings(max_examples=60)
+def test_first_stages_are_read_in_the_order_in_which_they_end(
+    drawn: list[tuple[float, int, float]], first_s: float
+) -> None:
+    gaps, devices, rests = (np.array(each) for each in zip(*drawn, strict=True)) if drawn else ([], [], [])
+    requests = Requests(np.cumsum(gaps), np.array(devices, dtype=int), np.zeros(len(drawn), dtype=int))
+    free, known = dict.fromkeys(range(4), 0.0), {}
+    for number, (arrival, device, rest) in enumerate(zip(requests.arrival_s, devices, rests, strict=True)):
+        known[number] = max(arrival, free[int(device)]) + first_s
+        free[int(device)] = known[number] + rest
+    free_s, found = [0.0] * 4, []
+    for number, done in first_stages(requests, first_s, free_s):
+        found.append((number, done))
+        free_s[int(devices[number])] = done + rests[number]
+    assert dict(found) == pytest.approx(known)
+    assert [done for _, done in found] == sorted(done for _, done in found)
+    assert len(found) == len(drawn)
 
 
 @given(st.lists(st.floats(0, 3), min_size=1, max_size=40), st.integers(1, 5), st.floats(0.01, 4))

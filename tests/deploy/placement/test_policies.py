@@ -1,28 +1,73 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 
 from tests.deploy.placement.systems import system
+from workbench.deploy.placement.flows import Outcome
 from workbench.deploy.placement.played_queues import draw_requests
-from workbench.deploy.placement.policies import Cloud, End, EndCloud, Mapping, Threshold
+from workbench.deploy.placement.policies import Cloud, End, EndCloud, Mapping, Policy, Threshold
 from workbench.deploy.placement.schedulers import SCHEDULERS
+from workbench.deploy.placement.system import System
 
 NUMBER = 60_000
 
 
-def play(policy: object, given) -> object:
-    requests = draw_requests(NUMBER, given.counts[0], given.arrivals_per_s, len(given.exits), seed=0)
-    return policy.play(given, requests)
+def play(policy: Policy, scene: System) -> Outcome:
+    requests = draw_requests(NUMBER, scene.counts[0], scene.arrivals_per_s, len(scene.exits), seed=0)
+    return policy.play(scene, requests)
 
 
 @pytest.mark.parametrize("load", [0.5, 0.7, 0.9, 1.1, 1.3, 1.5])
 def test_mapping_is_faster_than_end_and_end_cloud_at_equal_accuracy(load: float) -> None:
-    given = system().with_load(load)
-    ours, end, sent = (play(policy, given) for policy in (Mapping(), End(), EndCloud()))
+    scene = system().with_load(load)
+    ours, end, sent = (play(policy, scene) for policy in (Mapping(), End(), EndCloud()))
     assert ours.accuracy == pytest.approx(end.accuracy) == pytest.approx(sent.accuracy)
     assert ours.quantile_s(0.95) <= end.quantile_s(0.95)
     assert ours.quantile_s(0.95) <= sent.quantile_s(0.95) * (1 + 1e-9)
+
+
+@given(
+    devices=st.integers(2, 1000), servers=st.integers(1, 16), kept_load=st.floats(0.2, 1.5),
+    rest_s=st.floats(0.01, 1.0), first=st.floats(0.01, 0.5), there=st.floats(0.05, 2.0),
+    send_s=st.floats(0.001, 0.3), threshold=st.floats(0.1, 0.9),
+)  # fmt: skip
+@settings(max_examples=60, deadline=None, derandomize=True)
+def test_mapping_is_never_much_slower_than_the_better_of_end_and_end_cloud(
+    devices: int, servers: int, kept_load: float, rest_s: float, first: float, there: float, send_s: float,
+    threshold: float,
+) -> None:  # fmt: skip
+    """`kept_load` is the load of the devices if nothing is sent; above 1 they jam.
+
+    Where both ways jam, response times depend on how long is played.
+    """
+    first_s = first * rest_s
+    scene = system(
+        devices=devices, servers=servers, device_s=(first_s, rest_s), server_s=(0.001, there * rest_s),
+        send_s=send_s, threshold=threshold, arrivals_per_s=kept_load / (first_s + threshold * rest_s),
+    )  # fmt: skip
+    sent_load = EndCloud().expect(scene).load
+    assume(sent_load["end"] < 0.95)
+    assume(min(kept_load, sent_load["cloud"]) < 0.95)
+    requests = draw_requests(10_000, devices, scene.arrivals_per_s, len(scene.exits), seed=0)
+    mapping, end, sent = (
+        policy.play(scene, requests).quantile_s(0.95) for policy in (Mapping(), End(), EndCloud())
+    )
+    assert mapping <= 1.06 * min(end, sent)
+
+
+def test_mapping_sends_what_ends_earlier_here_where_devices_are_saturated() -> None:
+    busy = system(devices=2, device_s=(0.002, 0.14), server_s=(0.001, 0.1), arrivals_per_s=14.0, send_s=0.05)
+    quiet = replace(busy, arrivals_per_s=0.1)
+    assert Mapping().charge_s(quiet) == 0.0
+    assert Mapping().charge_s(busy) > 0.0
+    assert play(Mapping(), quiet).bytes_per_sample == 0.0
+    assert play(Mapping(), busy).quantile_s(0.95) < play(End(), busy).quantile_s(0.95) / 100
+    assert Mapping().expect(busy).load["end"] < 1.0
 
 
 @pytest.mark.parametrize("policy", [End(), EndCloud(), Cloud(), Mapping(), Threshold()])
@@ -31,12 +76,12 @@ def test_mapping_is_faster_than_end_and_end_cloud_at_equal_accuracy(load: float)
     [(0.2, None, 0.0), (0.4, None, 0.0), (0.4, 0.7, 0.0), (0.4, None, 0.01)],
 )
 def test_what_closed_forms_expect_is_what_is_played(
-    policy: object, load: float, sent_accuracy: float | None, received_s: float
+    policy: Policy, load: float, sent_accuracy: float | None, received_s: float
 ) -> None:
-    given = system(
+    scene = system(
         servers=2, server_s=(0.02, 0.04), sent_accuracy=sent_accuracy, received_s=received_s
     ).with_load(load)
-    expected, played = policy.expect(given), play(policy, given)
+    expected, played = policy.expect(scene), play(policy, scene)
     assert played.accuracy == pytest.approx(expected.accuracy, abs=0.01)
     assert played.bytes_per_sample == pytest.approx(expected.bytes_per_sample, rel=0.03, abs=0.5)
     assert np.mean(played.response_s) == pytest.approx(np.mean(expected.response_s), rel=0.03)
@@ -45,31 +90,32 @@ def test_what_closed_forms_expect_is_what_is_played(
 
 
 def test_mapping_keeps_what_would_wait_too_long_and_so_bounds_the_response() -> None:
-    given = system().with_load(1.5)
-    expected, played = Mapping().expect(given), play(Mapping(), given)
+    scene = system().with_load(1.5)
+    expected, played = Mapping().expect(scene), play(Mapping(), scene)
     assert played.load["cloud"] == pytest.approx(expected.load["cloud"], rel=0.05)
-    assert played.load["cloud"] <= 1.0 + 1e-9
+    # The work of requests that have not ended when the last one arrives is counted, too.
+    assert played.load["cloud"] <= 1.001
     assert played.quantile_s(0.95) == pytest.approx(expected.quantile_s(0.95), rel=0.1)
 
 
 def test_threshold_keeps_the_load_of_the_last_tier_at_busy() -> None:
-    given = system().with_load(1.5)
-    played, sent = play(Threshold(), given), play(EndCloud(), given)
-    assert Threshold().expect(given).load["cloud"] <= given.busy
-    assert played.load["cloud"] == pytest.approx(given.busy, abs=0.1)
+    scene = system().with_load(1.5)
+    played, sent = play(Threshold(), scene), play(EndCloud(), scene)
+    assert Threshold().expect(scene).load["cloud"] <= scene.busy
+    assert played.load["cloud"] == pytest.approx(scene.busy, abs=0.1)
     assert played.quantile_s(0.95) < sent.quantile_s(0.95) / 10
     assert played.accuracy < sent.accuracy
 
 
 def test_threshold_changes_nothing_while_the_last_tier_is_idle() -> None:
-    given = system().with_load(0.3)
-    assert play(Threshold(), given).accuracy == play(EndCloud(), given).accuracy
+    scene = system().with_load(0.3)
+    assert play(Threshold(), scene).accuracy == play(EndCloud(), scene).accuracy
 
 
 def test_a_device_without_the_later_stages_answers_at_its_last_exit() -> None:
-    given = system(device_s=(0.005, np.inf)).with_load(0.5)
-    assert End().expect(given).accuracy == pytest.approx(given.evidence.is_correct[:, 0].mean())
-    assert Mapping().expect(given).bytes_per_sample == EndCloud().expect(given).bytes_per_sample
+    scene = system(device_s=(0.005, np.inf)).with_load(0.5)
+    assert End().expect(scene).accuracy == pytest.approx(scene.evidence.is_correct[:, 0].mean())
+    assert Mapping().expect(scene).bytes_per_sample == EndCloud().expect(scene).bytes_per_sample
 
 
 def test_every_registered_scheduler_can_be_loaded() -> None:
@@ -78,7 +124,7 @@ def test_every_registered_scheduler_can_be_loaded() -> None:
 
 
 @pytest.mark.parametrize(("policy", "share", "times"), [(EndCloud(), 0.5, 1), (Cloud(), 1.0, 2)])
-def test_a_server_works_on_the_frames_that_it_receives(policy: object, share: float, times: int) -> None:
+def test_a_server_works_on_the_frames_that_it_receives(policy: Policy, share: float, times: int) -> None:
     quiet, busy = (policy.expect(system(servers=80, received_s=received_s)) for received_s in (0.0, 0.02))
     # 100 requests per second at 80 servers.
     assert busy.load["cloud"] - quiet.load["cloud"] == pytest.approx(

@@ -115,6 +115,15 @@ def test_each_scheduler_runs(bundle: Path, scheduler: str, tier: str | None) -> 
     assert tier is None or found.answered_by[tier] == 1.0
 
 
+def test_what_is_charged_for_staying_is_sent_instead(bundle: Path) -> None:
+    found = measure_tiers(
+        file_of("end", "cloud"), bundle, bundle, SAMPLES, TARGETS, scheduler="mapping",
+        moments_s=np.arange(0, 1, 0.05).tolist(), charge_s=float("inf"),
+    )  # fmt: skip
+    assert found.answered_by == {"end": 0.75, "cloud": 0.25}
+    assert found.num_unanswered == 0
+
+
 def test_empty_frames_take_the_time_of_all_links(bundle: Path) -> None:
     num_bytes = 2 * (56 + 22) + 8 * len(STATUS)
     assert empty_frame_s(file_of("end", "edge", "cloud"), bundle) == pytest.approx(

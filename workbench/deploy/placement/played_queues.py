@@ -7,6 +7,8 @@ maximum), and in one pass over the requests where they are not. What requests do
 from __future__ import annotations
 
 import heapq
+from collections import deque
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -53,6 +55,50 @@ def draw_requests(
         np.cumsum(gaps_s), random.integers(num_devices, size=num_requests),
         random.integers(num_samples, size=num_requests),
     )  # fmt: skip
+
+
+def first_stages(
+    requests: Requests, first_s: float, free_s: Sequence[float]
+) -> Iterator[tuple[int, float]]:  # fmt: skip
+    """Yield requests, by number, with the end of their first stage on their device, in the order of these.
+
+    Args:
+        requests: The requests.
+        first_s: How long a first stage takes.
+        free_s: When each device has done all that it has begun. Whoever reads this changes it after each
+            request, for what the device does for the request, before the next one is read.
+    """
+    waiting: dict[int, deque[tuple[int, float]]] = {}
+    begun: list[tuple[float, int, int]] = []  # of devices where requests wait, those that are next
+
+    def follow(device: int) -> None:
+        line = waiting[device]
+        if not line:
+            del waiting[device]
+            return
+        request, arrival = line.popleft()
+        free = free_s[device]
+        heapq.heappush(begun, ((arrival if arrival > free else free) + first_s, request, device))
+
+    for request, (arrival, device) in enumerate(
+        zip(requests.arrival_s.tolist(), requests.device.tolist(), strict=True)
+    ):
+        done = arrival + first_s
+        while begun and begun[0][0] <= done:
+            earlier = heapq.heappop(begun)
+            yield earlier[1], earlier[0]
+            follow(earlier[2])
+        if device in waiting:
+            waiting[device].append((request, arrival))
+        elif free_s[device] > arrival:
+            waiting[device] = deque([(request, arrival)])
+            follow(device)
+        else:
+            yield request, done
+    while begun:
+        done, request, device = heapq.heappop(begun)
+        yield request, done
+        follow(device)
 
 
 def ends_at_devices(requests: Requests, service_s: np.ndarray) -> np.ndarray:

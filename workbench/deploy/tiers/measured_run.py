@@ -147,7 +147,7 @@ def poisson_moments_s(rate_per_s: float, time_s: float, *, seed: int = 0) -> lis
 
 def measure_tiers(
     file: TiersFile, folder: Path, bundle: Path, samples: np.ndarray, targets: np.ndarray, *, scheduler: str,
-    moments_s: Sequence[float], on_status: OnStatus | None = None,
+    moments_s: Sequence[float], on_status: OnStatus | None = None, charge_s: float = 0.0,
 ) -> Measured:  # fmt: skip
     """Run tiers on this machine and measure them.
 
@@ -161,13 +161,14 @@ def measure_tiers(
         moments_s: When requests are sent, in seconds.
         on_status: Receives, four times a second while requests are sent, what each tier reports of itself, by
             the names of `STATUS`; the measurement ends if it returns False.
+        charge_s: What `mapping` charges a request that stays, as of `policies.Mapping.charge_s`.
 
     Raises:
         ExperimentError: If the file cannot be carried out.
         RunError: If a process does not start, nothing is answered, or `on_status` has ended it.
     """
     with tempfile.TemporaryDirectory(prefix="workbench-tiers-") as temporary:
-        with _running(file, folder, bundle, Path(temporary), scheduler) as running:
+        with _running(file, folder, bundle, Path(temporary), scheduler, charge_s) as running:
             try:
                 found = asyncio.run(
                     _measure(running, samples, moments_s, on_status, empty_frame_s(file, folder))
@@ -179,7 +180,7 @@ def measure_tiers(
 
 @contextlib.contextmanager
 def _running(
-    file: TiersFile, folder: Path, bundle: Path, temporary: Path, scheduler: str
+    file: TiersFile, folder: Path, bundle: Path, temporary: Path, scheduler: str, charge_s: float
 ) -> Iterator[_Running]:  # fmt: skip
     running = _Running()
     is_encrypted = file.privacy.transport == "mtls"
@@ -190,7 +191,7 @@ def _running(
         running.identity = Identity.in_folder(temporary, SOURCE)
     all_settings = settings_of(
         file, stages_of(file, bundle), read_evidence(bundle), bundle, scheduler=scheduler,
-        identity=temporary if is_encrypted else None,
+        identity=temporary if is_encrypted else None, charge_s=charge_s,
     )  # fmt: skip
     try:
         for number, settings in reversed(list(enumerate(all_settings))):

@@ -60,6 +60,7 @@ class TierSettings:
         routes: Further tiers, the preferred one first: the first that is alive is the plan.
         keeps: The last stage that is computed here while a further tier is alive; None for all.
         maps: Whether what goes further is computed here if that is expected to end first.
+        charge_s: By how much it must end earlier here, because it delays what begins here next.
         sends_all: Whether every request is sent further before this tier computes anything itself.
         batch: Largest number of requests that are computed at once.
         queue: Number of requests that may wait; further ones fail.
@@ -87,6 +88,7 @@ class TierSettings:
     routes: tuple[Route, ...] = ()
     keeps: int | None = None
     maps: bool = False
+    charge_s: float = 0.0
     sends_all: bool = False
     batch: int = 1
     queue: int = 256

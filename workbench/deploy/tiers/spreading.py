@@ -64,7 +64,7 @@ def destinations(number: int, num_tiers: int, scheduler: str) -> tuple[int, ...]
 
 def settings_of(
     file: TiersFile, stages: Stages, evidence: Evidence, bundle: Path, *, scheduler: str,
-    identity: Path | None,
+    identity: Path | None, charge_s: float = 0.0,
 ) -> list[TierSettings]:  # fmt: skip
     """Return what the process of each tier is started with, without its routes.
 
@@ -75,6 +75,7 @@ def settings_of(
         bundle: The folder of the bundle.
         scheduler: The scheduler.
         identity: The folder of the certificates; None for unencrypted connections.
+        charge_s: By how much `mapping` demands that a request ends earlier where it began, to stay there.
 
     Raises:
         ExperimentError: If processes cannot carry out the scheduler.
@@ -94,7 +95,7 @@ def settings_of(
         TierSettings(
             name_of(number), number, stages=parts, batch=tier.batch, busy=file.place.busy,
             keeps=0 if destinations(number, len(file.tiers), scheduler) else None,
-            maps=scheduler == "mapping", sends_all=scheduler == "cloud" and number == 0,
+            maps=scheduler == "mapping", charge_s=charge_s, sends_all=scheduler == "cloud" and number == 0,
             features=file.privacy.features, noise=file.privacy.noise,
             monitoring=file.place.monitoring, timeout_s=file.place.timeout,
             identity=None if identity is None else str(identity), accepts=(SOURCE, *names),

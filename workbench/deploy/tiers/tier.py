@@ -198,7 +198,7 @@ class Tier:
         if not self.settings.maps:
             return further
         best = min((route for route in self._routes if route.is_alive), key=NextTier.expected_s, default=None)
-        here_s = self._models.rest_s(stage) * (1 + self._queue.num_waiting)
+        here_s = self._models.rest_s(stage) * (1 + self._queue.num_waiting) + self.settings.charge_s
         return None if best is None or here_s <= best.expected_s() else best
 
     async def _send(self, further: NextTier, frame: Frame, values: np.ndarray, stage: int) -> Frame:
