@@ -92,14 +92,13 @@ def test_networks_of_other_data_answer_as_torch_does(model: str, tmp_path: Path)
 def house(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, pd.DataFrame, Any]:
     folder = tmp_path_factory.mktemp("house")
     frame = write_table(folder / "houses.csv")
-    table = {"name": "table", "path": str(folder / "houses.csv"), "target": "price"}
-    made, _, _ = exported(folder / "bundle", "boosted_trees", table, num_trees=40)
-    columns = TableOptions(path=folder / "houses.csv", target="price").reading(seed=0).columns
+    options = {"path": str(folder / "houses.csv"), "target": "price"}
+    made, _, _ = exported(folder / "bundle", "boosted_trees", {"name": "table", **options}, num_trees=40)
+    reading = TableOptions.model_validate(options).reading(seed=0)
 
     def expected(rows: pd.DataFrame) -> np.ndarray:
-        encoded = np.concatenate([column.encode(rows[column.name]) for column in columns], axis=1)
+        encoded = np.concatenate([column.encode(rows[column.name]) for column in reading.columns], axis=1)
         prices = pd.read_csv(folder / "houses.csv")["price"]
-        reading = TableOptions(path=folder / "houses.csv", target="price").reading(seed=0)
         assert prices.min() < reading.target_mean < prices.max()
         outputs = made(torch.from_numpy(encoded.astype(np.float32))).numpy()[:, 0]
         return outputs * reading.target_scale + reading.target_mean
@@ -118,9 +117,11 @@ def test_rows_of_a_table_are_encoded_in_the_graph(house: tuple[Path, pd.DataFram
 
     answers = predictor.predict(columns_from(predictor.card, changed))
 
+    assert answers.values is not None
     assert answers.values == pytest.approx(expected(changed), rel=1e-5)
     assert len(set(answers.values)) > 1
     from_file = predictor.predict(columns_from(predictor.card, folder / "new.csv"))
+    assert from_file.values is not None
     assert from_file.values.tolist() == answers.values.tolist()
     text = "\n".join(answers.notes)
     assert "column 'colour' holds values that training never saw in row 0 (from 0), such as 'mauve'" in text
@@ -215,7 +216,9 @@ def test_the_card_states_what_the_model_is_and_what_it_was_trained_on(
         ("loss", "validation"),
         ("accuracy", "validation"),
     }
-    assert set(card.input("colour").categories) == {"red", "green", "blue"}
+    colour = card.input("colour")
+    assert colour is not None
+    assert set(colour.categories) == {"red", "green", "blue"}
     size = card.statistics["size"]
     assert len(size.shares) == len(size.edges) + 1
     assert sum(size.shares) == pytest.approx(1.0)

@@ -56,8 +56,9 @@ def add_adapter(model: nn.Module, adapter: LowRankAdapter, *, field: str = FIELD
             raise ExperimentError("the model has no linear layer to add to", field=field)
     if "" in linear:
         raise ExperimentError("the model is a single layer, which cannot be added to", field=field)
+    alpha: Any = adapter.alpha or 2 * adapter.rank  # declared as a whole number there, but only divided
     config = LoraConfig(
-        r=adapter.rank, lora_alpha=adapter.alpha or 2 * adapter.rank, lora_dropout=adapter.dropout,
+        r=adapter.rank, lora_alpha=alpha, lora_dropout=adapter.dropout,
         target_modules=targets,
     )  # fmt: skip
     try:

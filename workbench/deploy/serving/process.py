@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import importlib
 import resource
 import signal
@@ -149,6 +150,7 @@ def serve(
         if hasattr(signal, "SIGHUP"):
             loop.add_signal_handler(signal.SIGHUP, lambda: start(swap_all(models, notify)))
         start(alerts.watch(models))
+        leave_out_of_collections()
         await server.serve(sockets=[listener])
         alerts.close(models)
         notify(f"stopped after {format_count(service.num_answered, 'answered request')}")
@@ -156,6 +158,16 @@ def serve(
     sys.setswitchinterval(_SWITCH_S)
     with contextlib.closing(listener):
         run_loop(main())
+
+
+def leave_out_of_collections() -> None:
+    """Let garbage collection leave out what exists now, which lives as long as the server.
+
+    Modules, models and routes are some 90,000 objects. Every complete collection visits all of them, once a
+    second under load and for 50 ms, while no request is answered.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def _allow_connections() -> int:
