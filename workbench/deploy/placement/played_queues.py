@@ -65,8 +65,8 @@ def first_stages(
     Args:
         requests: The requests.
         first_s: How long a first stage takes.
-        free_s: When each device has done all that it has begun. Whoever reads this changes it after each
-            request, for what the device does for the request, before the next one is read.
+        free_s: When each device has done all that it has begun. The reader changes it after each request,
+            for what the device does for the request, before it reads the next one.
     """
     waiting: dict[int, deque[tuple[int, float]]] = {}
     begun: list[tuple[float, int, int]] = []  # of devices where requests wait, those that are next
