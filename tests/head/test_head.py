@@ -227,6 +227,7 @@ def test_a_head_whose_caller_was_killed_while_it_started_serves_the_next_one(hom
     known = local_head.status()
     assert known is not None
     assert known.pid == keeper.pid
+    assert not (home / "head" / "starting.json").exists()
 
 
 def test_shutdown_ends_a_head_that_is_still_starting(home):
@@ -234,6 +235,7 @@ def test_shutdown_ends_a_head_that_is_still_starting(home):
     local_head.shutdown()
     wait_until(lambda: not keeper.is_running() or keeper.status() == psutil.STATUS_ZOMBIE, 30)
     assert local_head.status() is None
+    assert not (home / "head" / "starting.json").exists()
 
 
 def test_knowing_the_head_needs_no_ray(ray_head):

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.services.clusters import Cluster
-from workbench.events import Event, SharingMeasured, TrialStarted
+from tests.services.waiting import wait_until
+from workbench.events import Event, Noted, SharingMeasured, TrialStarted
 from workbench.history import History
 from workbench.store import Store
 
@@ -21,6 +22,7 @@ training: {epochs: 1}
 budget: {trials: 3}
 resources: {per_gpu: auto}
 """
+MEASURING = "measuring how many trials share a GPU"
 
 
 @pytest.fixture(scope="module")
@@ -59,13 +61,31 @@ def test_copies_are_measured_once_and_trials_share_the_gpu_as_decided(cluster_wi
         assert len(_history(store).trials) == 4
 
 
-def _history(store: Store) -> History:
-    return History.of(store.experiment("shared"), _events(store))
+@pytest.mark.ray
+def test_stopping_a_run_ends_the_measuring_before_its_first_trial(cluster_with_gpu: Cluster) -> None:
+    # So large a model measures for longer than this test lets it.
+    experiment = EXPERIMENT.replace("hidden_width: 128", "hidden_width: 4096")
+    (cluster_with_gpu.folder / "stopped.yaml").write_text(experiment)
+    cluster_with_gpu.run_command("sweep", "stopped.yaml", "--run-id", "stopped", "--detach")
+    with Store.open(str(cluster_with_gpu.folder / "store.sqlite")) as store:
+        wait_until(lambda: MEASURING in _notes(store, "stopped"), 60)
+        cluster_with_gpu.run_command("stop", "stopped")
+        wait_until(lambda: store.run("stopped").state == "stopped", 60)
+        assert _sharing(store, "stopped") == [], "nothing is decided by half a measurement"
+        assert not _history(store, "stopped").trials
 
 
-def _events(store: Store) -> list[Event]:
-    return [item.event for item in store.events("shared")]
+def _history(store: Store, run_id: str = "shared") -> History:
+    return History.of(store.experiment(run_id), _events(store, run_id))
 
 
-def _sharing(store: Store) -> list[SharingMeasured]:
-    return [event for event in _events(store) if isinstance(event, SharingMeasured)]
+def _events(store: Store, run_id: str = "shared") -> list[Event]:
+    return [item.event for item in store.events(run_id)]
+
+
+def _sharing(store: Store, run_id: str = "shared") -> list[SharingMeasured]:
+    return [event for event in _events(store, run_id) if isinstance(event, SharingMeasured)]
+
+
+def _notes(store: Store, run_id: str) -> list[str]:
+    return [event.message for event in _events(store, run_id) if isinstance(event, Noted)]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import cast
@@ -40,6 +41,7 @@ from workbench.workers.pool_client import obstacle
 from workbench.workers.waiting_note import write_waiting_note
 
 LEASE_TIMEOUT_S, NOTE_AFTER_S = 120.0, 10.0
+_POLL_S = 1.0
 _PRELOAD = ("torch", "workbench.training.loop")
 
 
@@ -63,7 +65,7 @@ class Bench:
 
     def __init__(
         self, run_id: str, experiment: Experiment, artifacts: Artifacts,
-        *, capacity: Capacity, origin: Origin, sink: Sink,
+        *, capacity: Capacity, origin: Origin, sink: Sink, poll: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
         """Prepare to measure.
 
@@ -74,6 +76,7 @@ class Bench:
             capacity: What one worker uses, and where gangs are put.
             origin: Where the user's code lies.
             sink: Takes each measurement.
+            poll: Called every second or so while something is measured; what it raises ends that.
         """
         self._experiment = experiment
         self._artifacts = artifacts
@@ -82,7 +85,7 @@ class Bench:
             environment=caller_environment.publish(),
         )  # fmt: skip
         self._origin = origin
-        self._sink = sink
+        self._sink, self._poll = sink, poll
         self._task = TrialTask(
             run_id=run_id,
             trial=0,
@@ -257,7 +260,8 @@ class Bench:
             on_nodes = tuple(sorted(Counter(worker.node for worker in gang.workers).values()))
             gang.start(task, origin=self._origin)
             while True:
-                progress = gang.next(stop=stop is not None and stop.is_set(), timeout_s=1.0)
+                progress = gang.next(stop=stop is not None and stop.is_set(), timeout_s=_POLL_S)
+                self._poll()
                 for event in progress.events:
                     yield event, on_nodes
                 if progress.lost is not None:
@@ -276,7 +280,7 @@ class Bench:
         """Wait for workers; report what the wait is for where it takes long."""
         gang = Gang(request)
         try:
-            if gang.ready(NOTE_AFTER_S):
+            if self._is_ready(gang, NOTE_AFTER_S):
                 return gang
             self._sink(
                 Noted(
@@ -286,7 +290,7 @@ class Bench:
                     ),
                 )
             )
-            if gang.ready(LEASE_TIMEOUT_S):
+            if self._is_ready(gang, LEASE_TIMEOUT_S):
                 return gang
         except BaseException:
             gang.release()
@@ -296,3 +300,12 @@ class Bench:
             f"no worker was free within {LEASE_TIMEOUT_S:g} s",
             next_step="Try again when other runs have ended.",
         )
+
+    def _is_ready(self, gang: Gang, timeout_s: float) -> bool:
+        """Wait for workers; return whether there are any in time."""
+        deadline_s = time.monotonic() + timeout_s
+        while not gang.ready(min(_POLL_S, max(0.0, deadline_s - time.monotonic()))):
+            self._poll()
+            if time.monotonic() >= deadline_s:
+                return False
+        return True

@@ -36,7 +36,9 @@ _ESTIMATED_BATCHES = (8, 16)
 _SURVEY_PART = 0.25
 
 
-def advisor_for(store: Store, run_id: str, *, objective: Goal, budget_s: float, sink: Sink) -> Advisor:
+def advisor_for(
+    store: Store, run_id: str, *, objective: Goal, budget_s: float, sink: Sink, poll: Callable[[], None]
+) -> Advisor:
     """Prepare to advise on the experiment of a run, on the cluster that this process is attached to.
 
     Args:
@@ -45,6 +47,7 @@ def advisor_for(store: Store, run_id: str, *, objective: Goal, budget_s: float, 
         objective: What the advice should be best for.
         budget_s: Seconds that it may take.
         sink: Stores what is found.
+        poll: Called every second or so while something is measured; what it raises ends that.
 
     Raises:
         ExperimentError: If the experiment trains no model.
@@ -52,7 +55,7 @@ def advisor_for(store: Store, run_id: str, *, objective: Goal, budget_s: float, 
     experiment = store.experiment(run_id)
     check_advisable(experiment)
     around = measurement_context_of(store, run_id, experiment)
-    bench = bench_for(store, run_id, experiment, around, sink)
+    bench = bench_for(store, run_id, experiment, around, sink, poll)
     return Advisor(experiment, bench, around, goal=objective, budget_s=budget_s, sink=sink)
 
 
@@ -96,12 +99,13 @@ def _estimated(experiment: Experiment) -> MemoryLaw | None:
 
 
 def bench_for(
-    store: Store, run_id: str, experiment: Experiment, around: MeasurementContext, sink: Sink
-) -> Bench:
+    store: Store, run_id: str, experiment: Experiment, around: MeasurementContext, sink: Sink,
+    poll: Callable[[], None] = lambda: None,
+) -> Bench:  # fmt: skip
     """Return a place to measure an experiment on; arguments as in `measurement_context_of` and `Bench`."""
     return Bench(
         run_id, experiment, store.artifacts_of(run_id),
-        capacity=around.capacity, origin=Origin.here(), sink=sink,
+        capacity=around.capacity, origin=Origin.here(), sink=sink, poll=poll,
     )  # fmt: skip
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
@@ -15,12 +16,14 @@ from workbench.cli.exit_codes import INTERRUPTED
 from workbench.cli.options import command_line
 from workbench.cli.output import echo, make_console, print_json, print_note
 from workbench.errors import RunError, StoreUnavailableError
-from workbench.events import FINISHED_RUN_STATES, DriverStarted, RunState
+from workbench.events import FINISHED_RUN_STATES, DriverStarted, Noted, RunState
 from workbench.formatting import format_duration, format_params, format_value, printable
+from workbench.head import local_head
 from workbench.history import History
 from workbench.history.compression import compressed, is_compression
 from workbench.runs.descriptions import is_automatic, leaders
 from workbench.runs.interruption import ended_like_interrupted
+from workbench.store.store import LEASE_TIMEOUT_S
 
 if TYPE_CHECKING:
     from workbench.cli.live_table import View
@@ -33,6 +36,7 @@ _POLL_S = 0.1
 _CHUNK_EVENTS = 2000
 _STORE_PATIENCE_S = 60.0
 _DRIVER_PATIENCE_S = 120.0
+_HEAD_EVERY_S = 1.0
 
 
 def follow_to_end(
@@ -166,7 +170,7 @@ def _make_view(run: Run, history: History, *, stderr: bool) -> View:
 
 def _watch(run: Run, history: History, view: View, news: Listener, driver_after: int | None) -> RunState:
     cursor, began_s, read_s = 0, time.monotonic(), time.monotonic()
-    driven = driver_after is None
+    driven, head = driver_after is None, _DriversHead(history)
     while True:
         try:
             # Read the state first: a run that has ended by then adds no events afterwards.
@@ -184,6 +188,8 @@ def _watch(run: Run, history: History, view: View, news: Listener, driver_after:
             history.apply(event)
             view.show(event)
             driven = driven or (isinstance(event, DriverStarted) and seq > (driver_after or 0))
+        if (lost := head.describe_loss()) is not None and state not in FINISHED_RUN_STATES:
+            view.show(lost)
         view.refresh(state)
         if stored:
             continue
@@ -195,3 +201,33 @@ def _watch(run: Run, history: History, view: View, news: Listener, driver_after:
                 next_step=suggest("doctor", lead=f"See its logs in {run.folder}, and the output of"),
             )
         news.wait(_POLL_S)
+
+
+class _DriversHead:
+    """The local head on which the driver of a run lives; without it, the run goes silent until it is lost."""
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+        self._driver: DriverStarted | None = None
+        self._record: dict[str, Any] | None = None
+        self._next_s = 0.0
+
+    def describe_loss(self) -> Noted | None:
+        """Return once that the head has ended; nobody can store that, as the driver ended with it."""
+        now_s, drivers = time.monotonic(), self._history.drivers
+        if now_s < self._next_s or not drivers:
+            return None
+        self._next_s = now_s + _HEAD_EVERY_S
+        if drivers[-1] is not self._driver:
+            self._driver = drivers[-1]
+            is_here = self._driver.host == socket.gethostname()
+            self._record = local_head.record_of_head_of(self._driver.pid) if is_here else None
+        if self._record is None or local_head.is_intact(self._record):
+            return None
+        self._record = None
+        message = (
+            "the local Ray head has ended, and the driver and all workers of this run end with it; what they "
+            f"reported is stored. The run counts as lost {format_duration(LEASE_TIMEOUT_S)} after the last "
+            "sign of its driver, and can be resumed then"
+        )
+        return Noted(level="warning", message=message)

@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from workbench.actions import suggest
-from workbench.errors import RunError, first_line_of, missing_part
-from workbench.head import local_head, ray_environment
+from workbench.errors import RunError, Suggestion, first_line_of, missing_part
+from workbench.head import local_head, loss, ray_environment
 from workbench.head.installation import can_attach, runtime_environment
 from workbench.head.keeper import HeadFiles
 from workbench.head.ray_startup.sitecustomize import defer_grammar
@@ -93,7 +93,7 @@ def connect(
 
 
 @contextlib.contextmanager
-def attached(address: str | None = None) -> Iterator[None]:
+def attached(address: str | None = None, *, if_lost: str | Suggestion | None = None) -> Iterator[None]:
     """Attach this process within a `with` block; one that was attached before stays so.
 
     Ray ends a process that outlives its head, and a head ends when it idles: a process that only starts a
@@ -101,23 +101,25 @@ def attached(address: str | None = None) -> Iterator[None]:
 
     Args:
         address: As in `connect`.
+        if_lost: The next step where the local head ends within the block; None to run the command again.
 
     Raises:
-        RunError: As `connect` does.
+        RunError: As `connect` does, and where the local head ends within the block.
     """
     global _num_attached, _attached_here
-    with _ATTACHED_LOCK:
-        if _num_attached == 0:
-            _attached_here = not _is_attached()
-        connect(address)
-        _num_attached += 1
-    try:
-        yield
-    finally:
+    with loss.guarded(if_lost):
         with _ATTACHED_LOCK:
-            _num_attached -= 1
-            if _num_attached == 0 and _attached_here and _is_attached():
-                loaded_ray().shutdown()
+            if _num_attached == 0:
+                _attached_here = not _is_attached()
+            connect(address)
+            _num_attached += 1
+        try:
+            yield
+        finally:
+            with _ATTACHED_LOCK:
+                _num_attached -= 1
+                if _num_attached == 0 and _attached_here and _is_attached():
+                    loaded_ray().shutdown()
 
 
 def _check_installed() -> None:
@@ -144,6 +146,7 @@ def _attach_or_start(files: HeadFiles, arguments: list[str]) -> bool:
         if found is None:
             local_head.clean_up(files)
             local_head.start_keeper(files, arguments)
+            loss.need(files.read_record() or {})
             _attach_first(files)
             return True
         files.last_used.touch()
@@ -153,6 +156,7 @@ def _attach_or_start(files: HeadFiles, arguments: list[str]) -> bool:
         if local_head.is_intact(files.read_record()):
             raise
         return False
+    loss.need(record)
     return True
 
 

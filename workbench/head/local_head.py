@@ -82,6 +82,7 @@ def shutdown() -> bool:
         if starting is not None and is_starting:
             end_keeper(starting[0])
         clean_up(files)
+        files.starting.unlink(missing_ok=True)
     return found is not None or is_starting
 
 
@@ -153,6 +154,17 @@ def _is_alive(pid: int, created_unix_s: float) -> bool:
         return False
 
 
+def record_of_head_of(pid: int) -> dict[str, Any] | None:
+    """Return the record of the local head on which a process of this machine runs; None where none does."""
+    record = head_files().read_record()
+    with contextlib.suppress(psutil.Error):
+        if record is not None and any(
+            parent.pid == record["pid"] for parent in psutil.Process(pid).parents()
+        ):
+            return record
+    return None
+
+
 def await_end_of_broken(files: HeadFiles) -> None:
     """Wait for the end of a head that lost an essential process: its keeper is about to notice."""
     record = files.read_record()
@@ -181,10 +193,13 @@ def start_keeper(files: HeadFiles, arguments: list[str]) -> None:
     A keeper whose caller was killed meanwhile is waited for instead: a second one would replace its token.
     """
     if (starting := files.read_starting()) is not None and _await_record(files, *starting):
+        files.starting.unlink(missing_ok=True)
         return
     pid, created_unix_s = _launch_keeper(files, arguments)
     files.write_starting(pid, created_unix_s)
-    if not _await_record(files, pid, created_unix_s):
+    has_started = _await_record(files, pid, created_unix_s)
+    files.starting.unlink(missing_ok=True)
+    if not has_started:
         lines = files.log.read_text().strip().splitlines() or ["it wrote nothing"]
         raise RunError(
             f"the local Ray head did not start: {lines[-1]}", next_step=f"Read its log: {files.log}"

@@ -121,9 +121,11 @@ def _advise(run: Run, writer: RunWriter, objective: Goal, budget_s: float, liste
         return []
 
     def on_event(event: Event) -> None:
-        """Store an event, and handle the commands that arrived meanwhile."""
-        nonlocal last_command
         store(event)
+        handle_commands()
+
+    def handle_commands() -> None:
+        nonlocal last_command
         for command in new_commands():
             last_command = command.number
             stops = command.kind == "stop"
@@ -140,8 +142,9 @@ def _advise(run: Run, writer: RunWriter, objective: Goal, budget_s: float, liste
 
         with ended_like_interrupted():
             advice = advisor_for(
-                run.store, run.run_id, objective=objective, budget_s=budget_s, sink=on_event
-            ).advise()
+                run.store, run.run_id, objective=objective, budget_s=budget_s, sink=on_event,
+                poll=handle_commands,
+            ).advise()  # fmt: skip
     except KeyboardInterrupt:
         store(RunStateChanged(state="stopped", reason="person"))
         raise

@@ -55,6 +55,10 @@ logger = logging.getLogger(__name__)
 TICK_S = 0.25
 
 
+class _RunEndsError(Exception):
+    """The run ends while something is measured for its trials."""
+
+
 class Driver:
     """Drives one run from its first proposal, or from wherever it was left, to its end."""
 
@@ -128,16 +132,29 @@ class Driver:
                 self._loggers.begin()
                 self._take_over(cluster)
                 self._retention.begin()
-                self._commands.carry_out()  # what came while nobody drove says how to go on
-                is_decided = self._plans.begin()
-                if decide_sharing(self._store, self._ledger, self._plans) or is_decided:
-                    self.follow_settings()
-                self._start_together()
+                with contextlib.suppress(_RunEndsError):
+                    self._decide()
+                    self._start_together()
                 self._fit()
             except Exception as error:
                 self._fail(error)
                 raise
             return self._finish()
+
+    def _decide(self) -> None:
+        """Decide what the experiment leaves to measurements."""
+        self._heed()  # what came while nobody drove says how to go on
+        is_decided = self._plans.begin(self._heed)
+        if decide_sharing(self._store, self._ledger, self._plans, self._heed) or is_decided:
+            self.follow_settings()
+
+    def _heed(self) -> None:
+        """Handle commands and limits before there are trials; raise where the run ends."""
+        self._clock.tick()
+        self._commands.carry_out()
+        self._end_at_limits()
+        if self._ending:
+            raise _RunEndsError
 
     def _fit(self) -> None:
         """Run Tune until no trial is left, including those that the last commands have added."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
 
 from workbench.advisor.bench import Bench
 from workbench.advisor.choices import drawn_params
@@ -31,13 +32,14 @@ from workbench.workers.capacity import capacity_of
 _MEMORY_PROBE_S = 0.5
 
 
-def decide_sharing(store: Store, ledger: Ledger, plans: TrialPlans) -> bool:
+def decide_sharing(store: Store, ledger: Ledger, plans: TrialPlans, poll: Callable[[], None]) -> bool:
     """Decide how many trials share a GPU, unless that is known; return whether it was decided now.
 
     Args:
         store: The store that holds the run.
         ledger: The events of the run; the decision is added to them.
         plans: What the advisor decided of the trials' plans.
+        poll: Called every second or so while something is measured; what it raises ends that.
     """
     experiment = ledger.history.in_force
     if experiment.resources.per_gpu != "auto":
@@ -50,7 +52,7 @@ def decide_sharing(store: Store, ledger: Ledger, plans: TrialPlans) -> bool:
     else:
         ledger.record(Noted(level="info", message="measuring how many trials share a GPU"))
         try:
-            found, peak_bytes = _measure(store, ledger, plans, most, why_most)
+            found, peak_bytes = _measure(store, ledger, plans, most, why_most, poll)
         except WorkbenchError as error:
             ledger.record(Noted(level="warning", message=f"no trials share a GPU: measuring failed: {error}"))
             found, peak_bytes = Sharing(1, {}, "measuring failed"), None
@@ -90,7 +92,7 @@ def _most(experiment: Experiment, cluster: ClusterInventory, plans: TrialPlans) 
 
 
 def _measure(
-    store: Store, ledger: Ledger, plans: TrialPlans, most: int, why_most: str
+    store: Store, ledger: Ledger, plans: TrialPlans, most: int, why_most: str, poll: Callable[[], None]
 ) -> tuple[Sharing, int | None]:
     """Measure copies beside each other; return also the peak memory of the largest training."""
     experiment = ledger.history.in_force
@@ -101,7 +103,7 @@ def _measure(
         shared = experiment.replace(resources={"per_gpu": number})
         capacity = capacity_of(shared, cluster_inventory())
         beside = dataclasses.replace(around, capacity=capacity)
-        return bench_for(store, ledger.run_id, shared, beside, ledger.record)
+        return bench_for(store, ledger.run_id, shared, beside, ledger.record, poll)
 
     def measure(number: int) -> Copies:
         params = drawn_params(experiment)

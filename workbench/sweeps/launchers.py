@@ -96,15 +96,15 @@ class RayLauncher(_StoreCommands):
         """
         from workbench.head import attachment
 
-        with attachment.attached(self._address):
+        again = suggest("resume", run_id, lead="When Ray is back")
+        with attachment.attached(self._address, if_lost=again):
             from ray.exceptions import RayError
 
             try:
                 self._start(run_id)
             except RayError as error:
                 raise RunError(
-                    f"Ray was lost while {run_id} was started: {first_line_of(error)}",
-                    next_step=suggest("resume", run_id, lead="When Ray is back"),
+                    f"Ray was lost while {run_id} was started: {first_line_of(error)}", next_step=again
                 ) from error
 
     def _start(self, run_id: str) -> None:

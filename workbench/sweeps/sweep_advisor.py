@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pydantic import JsonValue
@@ -112,12 +112,13 @@ class AdvisedPlans:
         return min(timed, key=lambda each: (each[1].value, each[0].accumulation), default=None)
 
 
-def measure_before_trials(store: Store, ledger: Ledger) -> AdvisedPlans | None:
+def measure_before_trials(store: Store, ledger: Ledger, poll: Callable[[], None]) -> AdvisedPlans | None:
     """Measure plans before the first trial of a run, if that is wanted and pays off.
 
     Args:
         store: The store that holds the run, and earlier measurements.
         ledger: The events of the run, to which the measurements are added.
+        poll: Called every second or so while something is measured; what it raises ends that.
 
     Returns:
         The plans; None if defaults are used.
@@ -131,7 +132,7 @@ def measure_before_trials(store: Store, ledger: Ledger) -> AdvisedPlans | None:
     measuring_s = _MAX_MEASURING_S if budget_s is None else min(_MAX_MEASURING_S, _PART * budget_s)
     around = measurement_context_of(store, ledger.run_id, question)
     num_places = around.capacity.num_workers
-    bench = bench_for(store, ledger.run_id, question, around, ledger.record)
+    bench = bench_for(store, ledger.run_id, question, around, ledger.record, poll)
     try:
         measurer = PlanMeasurer(question, bench, around, measuring_s)
         measurer.measure_plans()

@@ -8,7 +8,7 @@ advisor decided here: the next advice on that setting starts with it. Collecting
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from pydantic import JsonValue
 
@@ -40,9 +40,13 @@ class TrialPlans:
         self._cluster: ClusterInventory | None = None
         self._known: set[str] = set()
 
-    def begin(self) -> bool:
-        """Let the advisor decide what plans leave open, where that is wanted; return whether it did."""
-        self._advised = measure_before_trials(self._store, self._ledger)
+    def begin(self, poll: Callable[[], None]) -> bool:
+        """Let the advisor decide what plans leave open, where that is wanted; return whether it did.
+
+        Args:
+            poll: Called every second or so while something is measured; what it raises ends that.
+        """
+        self._advised = measure_before_trials(self._store, self._ledger, poll)
         return self._advised is not None
 
     def share(self, experiment: Experiment) -> Share:
