@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import pickle
 import subprocess
 import sys
@@ -26,6 +27,8 @@ STORED = {
     "stages": 1, "tensor": 1, "pipeline_schedule": "1f1b", "exchange": "allreduce",
 }  # fmt: skip
 
+ROOT = Path(workbench.plan.__file__).parents[1]
+READERS = ("planning", "training", "strategies", "exchanges")
 ANCHOR = "    @property\n    def global_batch(self) -> int:"
 DECLARATION = """    buckets: int = declare(
         8,
@@ -188,6 +191,21 @@ def test_candidates_and_defaults_are_values_of_their_dimension(dimension: Any) -
     for hardware in (Hardware(), Hardware(has_gpu=True), Hardware(has_gpu=True, has_bf16=True)):
         candidates = () if dimension.candidates is None else dimension.candidates(hardware)
         assert all(dimension.accepts(value) for value in candidates)
+
+
+def test_what_the_advisor_may_change_is_read_by_what_makes_steps() -> None:
+    read = {name for room in READERS for file in (ROOT / room).rglob("*.py") for name in _read_in(file)}
+    unread = {each.name for each in DIMENSIONS if each.advised_for != "nothing"} - read
+    assert not unread, "their values would be measured beside each other, and change nothing"
+
+
+def _read_in(file: Path) -> set[str]:
+    """Return the attributes that a module reads, such as `loaders` in `plan.loaders`."""
+    tree = ast.parse(file.read_text())
+    return {
+        node.attr for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)
+    }  # fmt: skip
 
 
 def test_what_applies_of_a_plan_can_be_written_into_an_experiment() -> None:

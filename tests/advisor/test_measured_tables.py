@@ -27,7 +27,8 @@ def write(folder: Path, text: str) -> Path:
 
 
 def test_rows_are_read_in_order_with_what_lacks_as_none(tmp_path: Path) -> None:
-    rows = read_table(write(tmp_path, "\ufeffstep_time_s, gpus,note\n0.5,1,first\n.25,2.0,\n"), *COLUMNS)
+    with pytest.warns(UserWarning, match=r"measured\.csv has columns that are not read: note"):
+        rows = read_table(write(tmp_path, "\ufeffstep_time_s, gpus,note\n0.5,1,first\n.25,2.0,\n"), *COLUMNS)
     assert rows == [
         {"gpus": 1, "step_time_s": 0.5, "sync_time_s": None},
         {"gpus": 2, "step_time_s": 0.25, "sync_time_s": None},
@@ -65,7 +66,14 @@ def test_a_malformed_table_is_refused_by_column_and_line(text: str, said: str, t
 
 def test_a_table_of_other_things_is_refused_though_every_column_is_optional(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"none of the columns that are read; allowed: .*sync_time_s"):
-        read_table(write(tmp_path, "replicas;stages\n2;2\n"), COLUMNS[-1])
+        read_table(write(tmp_path, "replicas,stages\n2,2\n"), COLUMNS[-1])
+
+
+@pytest.mark.parametrize(("separator", "name"), [(";", "semicolons"), ("\t", "tabs"), ("|", "vertical bars")])
+def test_another_separator_than_a_comma_is_named(separator: str, name: str, tmp_path: Path) -> None:
+    table = "gpus,step_time_s\n1,2\n".replace(",", separator)
+    with pytest.raises(DataError, match=f"are separated by {name}; allowed: commas"):
+        read_table(write(tmp_path, table), *COLUMNS)
 
 
 def test_a_file_that_is_not_there_or_no_text_is_refused(tmp_path: Path) -> None:

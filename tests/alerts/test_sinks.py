@@ -125,7 +125,7 @@ def test_a_command_that_fails_hangs_or_is_not_there_is_told(monkeypatch: pytest.
     for command, said in {
         (sys.executable, "-c", "raise SystemExit(3)"): "it ended with exit code 3",
         ("sh", "-c", "sleep 60 & wait"): "it was killed because it had not ended after 500 ms",
-        ("no-such-program",): "FileNotFoundError: No such file or directory",
+        ("no-such-program",): "no-such-program cannot be started: No such file or directory",
     }.items():
         with pytest.raises(SinkError) as caught:
             send(sink(kind="command", command=list(command)), ALERT)

@@ -238,6 +238,31 @@ def test_shutdown_ends_a_head_that_is_still_starting(home):
     assert not (home / "head" / "starting.json").exists()
 
 
+ATTACH_AND_LOSE = """
+import os, signal, time
+from workbench.errors import RunError
+from workbench.head import attachment, local_head
+try:
+    with attachment.attached(if_lost="Try again."):
+        record = local_head.record_of_head_of(local_head.head_files().read_record()["essential"][0][0])
+        os.kill(record["essential"][0][0], signal.SIGKILL)
+        while True:
+            time.sleep(0.05)
+except RunError as error:
+    print(error)
+"""
+
+
+def test_a_head_that_ends_while_it_is_needed_is_an_error_in_words(home):
+    finished = subprocess.run(
+        [sys.executable, "-c", ATTACH_AND_LOSE], capture_output=True, text=True,
+        env={**os.environ, "WORKBENCH_HOME": str(home)}, timeout=120, check=False,
+    )  # fmt: skip
+    # The block ends with the error, unless leaving it takes so long that Ray would end the process.
+    printed = finished.stdout + finished.stderr
+    assert printed.removeprefix("error: ") == "the local Ray head ended unexpectedly. Try again.\n"
+
+
 def test_knowing_the_head_needs_no_ray(ray_head):
     code = (
         "import sys\nfrom workbench.head import local_head\n"

@@ -44,6 +44,9 @@ class Pieces(nn.Module):
     def pieces(self):
         return [(self.begin, self.first), *([] if self.forgets else [nn.ReLU()]), self.last]
 
+def no_options():
+    return None
+
 def no_samples(options):
     raise KeyError("no column of samples")
 
@@ -63,6 +66,9 @@ def continues(config, report, folder):
 
 def returns(config, report):
     return config["rate"]
+
+def diverges(config, report):
+    report(step=1, loss=float("nan"))
 
 def fails(config, report):
     return {}["absent"]
@@ -178,6 +184,8 @@ def test_a_step_that_fails_is_refused(fields: dict[str, Any], message: str) -> N
 def test_data_that_cannot_be_read_is_refused() -> None:
     with pytest.raises(DataError, match="does not exist"):
         try_model(data={"name": "table", "path": "no_such.csv", "target": "y"})
+    with pytest.raises(ExperimentError, match=r"^data: .*no_options\(\) cannot be called with the options"):
+        try_model(data="own_first:no_options")
     with pytest.raises(ExperimentError, match=r"^data: .*KeyError: 'no column of samples' \(own_first\.py"):
         try_model(data="own_first:no_samples")
 
@@ -206,6 +214,17 @@ def test_objectives_that_the_first_report_lacks_are_named() -> None:
     assert note == (
         "Its first report lacks accuracy: a trial that neither reports nor returns each objective fails."
     )
+
+
+def test_objectives_that_are_not_finite_in_the_first_report_are_named() -> None:
+    (step,) = try_function("diverges")
+    assert (step.outcome, step.unreported, step.not_finite) == ("fine", (), ("loss",))
+    assert list(describe_first_steps([step]))[-1] == (
+        "Its first report is not finite in loss: a trial that reports NaN fails as diverged."
+    )
+    command = ["sh", "-c", "echo loss=nan"]
+    steps = try_first_steps(Experiment(**FUNCTION, command=command))
+    assert [(step.outcome, step.not_finite) for step in steps] == [("fine", ("loss",))]
 
 
 def test_a_function_that_ends_the_process_is_refused() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import difflib
 import math
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from workbench.errors import DataError
 _Made = TypeVar("_Made")
 # How alike a name must be to that of a column that lacks.
 _MISSPELT = 0.85
+_OTHER_SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "vertical bars"}
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ class Column:
 
 
 def read_table(path: Path, *columns: Column) -> list[dict[str, Any]]:
-    """Read the rows of a CSV file; columns of other names are left out, unless one seems to be misspelt.
+    """Read the rows of a CSV file; columns of other names are left out with a warning that names them.
 
     Args:
         path: The file; its first line names the columns.
@@ -44,8 +46,8 @@ def read_table(path: Path, *columns: Column) -> list[dict[str, Any]]:
         One mapping a row, with every one of `columns`.
 
     Raises:
-        DataError: If the file cannot be read, lacks a column or has one twice, or a cell is not what its
-            column holds.
+        DataError: If the file cannot be read, lacks a column or has one twice, has one that seems to be
+            misspelt, is separated by something else than commas, or a cell is not what its column holds.
     """
     return read_objects(path, dict, *columns)
 
@@ -108,6 +110,12 @@ def _make_of(path: Path, line: int, make: Callable[[dict[str, Any]], _Made], row
 
 def _check_heads(path: Path, heads: list[str], columns: tuple[Column, ...]) -> None:
     """Refuse a table that lacks a column, has one twice, or in which an optional one seems to be misspelt."""
+    for separator, name in _OTHER_SEPARATORS.items():
+        if len(heads) == 1 and separator in heads[0]:
+            raise DataError(
+                f"the columns of {path} are separated by {name}", allowed="commas",
+                next_step="Save it with commas between the columns, and points in decimal numbers.",
+            )  # fmt: skip
     allowed = ", ".join(each.name + ("" if each.required else " (optional)") for each in columns)
     lacking = [each for each in columns if each.name not in heads]
     for column in lacking:
@@ -124,6 +132,8 @@ def _check_heads(path: Path, heads: list[str], columns: tuple[Column, ...]) -> N
             raise DataError(
                 f"{path} has a column {head} that is not read", field=head, next_step=f"Name it {close[0]}."
             )
+    if unread := [head for head in heads if head not in {each.name for each in columns}]:
+        warnings.warn(f"{path} has columns that are not read: {', '.join(unread)}", stacklevel=4)
 
 
 def _read_row(path: Path, line: int, row: dict[Any, Any], columns: tuple[Column, ...]) -> dict[str, Any]:

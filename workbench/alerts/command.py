@@ -28,10 +28,14 @@ class Command(Sink):
             for name, value in alert.items()
             if value is not None
         }
-        process = subprocess.Popen(
-            list(self.command), stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-            env={**os.environ, **variables}, start_new_session=True,
-        )  # fmt: skip
+        try:
+            process = subprocess.Popen(
+                list(self.command), stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL, env={**os.environ, **variables}, start_new_session=True,
+            )  # fmt: skip
+        except OSError as error:
+            problem = f"{self.command[0]} cannot be started: {error.strerror}"
+            raise SinkError(problem, may_pass=self.may_pass(error)) from None
         try:
             process.communicate(json.dumps(alert).encode(), timeout=self.timeout_s)
         except subprocess.TimeoutExpired:

@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING, Protocol
 
 from workbench.cli.output import colour_of, echo, make_console
-from workbench.events import Event, RunState, TrialStarted
+from workbench.events import Event, Noted, RunState, TrialStarted
 from workbench.formatting import format_duration, format_number, format_params, format_rate
 from workbench.history import History, Trial
 from workbench.runs.descriptions import leaders
@@ -105,7 +105,8 @@ class LiveView:
         text = Text.assemble((f"{elapsed:>11} ", "bright_black"), line)
         if colour_of(state) != "default":
             text.highlight_words([state], style=colour_of(state))
-        self._console.print(text, no_wrap=True, overflow="ellipsis")
+        is_warning = isinstance(event, Noted) and event.level == "warning"  # states what to do at its end
+        self._console.print(text, no_wrap=not is_warning, overflow="fold" if is_warning else "ellipsis")
         if (traceback := self._narrator.traceback_of(event)) is not None:
             self._console.print(Text(textwrap.indent(traceback, _BELOW_LINE), style="bright_black"))
 

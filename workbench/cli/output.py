@@ -120,6 +120,12 @@ def describe_first_steps(steps: Sequence[FirstStep]) -> Iterator[str]:
             f"Its first report lacks {', '.join(unreported)}: a trial that neither reports nor returns each "
             "objective fails."
         )
+    for step in made:
+        if step.not_finite:
+            yield (
+                f"Its first report{f' with {step.which}' if step.params else ''} is not finite in "
+                f"{', '.join(step.not_finite)}: a trial that reports NaN fails as diverged."
+            )
     for step in steps:
         if step.outcome != "fine":
             params = f": {format_params(step.params)}" if step.params else ""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
+
 import click
 
 from workbench.cli.lazy_groups import LazyGroup
 from workbench.cli.options import example
+from workbench.cli.output import print_note
 
 QUESTIONS = {
     "step-time": "workbench.cli.what_if_step_time:step_time",
@@ -24,8 +27,12 @@ QUESTIONS = {
     "what-if", cls=LazyGroup, table=QUESTIONS, context_settings={"help_option_names": ["-h", "--help"]}
 )
 @example("workbench what-if lr --optimizer adamw --lr 3e-4 --from-batch 128 --to-batch 1024")
-def what_if() -> None:
+@click.pass_context
+def what_if(context: click.Context) -> None:
     """Predict from measurements, without training.
 
     Other plans, step times, memory, more workers, the best batch size, a learning rate, or the next run.
     """
+    context.with_resource(warnings.catch_warnings())
+    warnings.simplefilter("always", UserWarning)  # the columns of a table that are not read
+    warnings.showwarning = lambda message, *_where: print_note(str(message))

@@ -48,10 +48,11 @@ def load_own(
             then learn from different parts of the data, such as the folds of a cross-validation.
 
     Raises:
-        ExperimentError: If the description is missing or wrong.
+        ExperimentError: If the function takes no options, or the description is missing or wrong.
         DataError: If the function returned something else, or a split without samples.
     """
     seeds = {"training_seed": training_seed} if takes_training_seed(function) else {}
+    _check_callable(function, options, seeds, name)
     returned = function(dict(options), **seeds)
     if isinstance(returned, Datasets):
         return returned
@@ -78,6 +79,24 @@ def takes_training_seed(function: Callable[..., Any]) -> bool:
         return "training_seed" in inspect.signature(function).parameters
     except (TypeError, ValueError):  # no signature
         return False
+
+
+def _check_callable(
+    function: Callable[..., Any], options: Mapping[str, Any], seeds: Mapping[str, Any], name: str
+) -> None:
+    """Refuse a function that cannot be called with the options."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # no signature
+        return
+    try:
+        signature.bind(dict(options), **seeds)
+    except TypeError as error:
+        raise ExperimentError(
+            f"{name}{signature} cannot be called with the options of data: {error}",
+            field="data", allowed="a function of one mapping, which may be empty",
+            next_step=f"Write it as: def {getattr(function, '__name__', 'load')}(options)",
+        ) from error  # fmt: skip
 
 
 def _as_splits(returned: Any, options: Mapping[str, Any], name: str) -> list[Split]:

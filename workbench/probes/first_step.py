@@ -8,12 +8,13 @@ settings fit together is left to the checks before this one.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import resource
 import signal
 import tempfile
 import traceback
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import perf_counter
@@ -54,6 +55,7 @@ class FirstStep:
         outcome: Whether the step was made, or why it is not known whether it can be.
         elapsed_s: Seconds that it took.
         unreported: Objectives that the first report of a train function lacks.
+        not_finite: Objectives that are NaN or infinite in the first report of a train function or program.
     """
 
     which: str
@@ -61,6 +63,7 @@ class FirstStep:
     outcome: Outcome
     elapsed_s: float
     unreported: tuple[str, ...] = ()
+    not_finite: tuple[str, ...] = ()
 
 
 def try_first_steps(experiment: Experiment, *, limit_s: float = LIMIT_S) -> list[FirstStep]:
@@ -85,7 +88,8 @@ def try_first_steps(experiment: Experiment, *, limit_s: float = LIMIT_S) -> list
     except NoAnswerInTimeError:
         which, params = next(configurations_to_try(experiment))
         return [FirstStep(which, params, "out of time", limit_s + _MARGIN_S)]
-    return [FirstStep(**step | {"unreported": tuple(step["unreported"])}) for step in found]
+    names = ("unreported", "not_finite")
+    return [FirstStep(**step | {name: tuple(step[name]) for name in names}) for step in found]
 
 
 class _OutOfTimeError(BaseException):
@@ -95,9 +99,10 @@ class _OutOfTimeError(BaseException):
 class _ReportedError(BaseException):
     """The first report was made. No Exception, so that user code does not catch it."""
 
-    def __init__(self, metrics: Collection[str] = ()) -> None:
+    def __init__(self, values: Mapping[str, float], *, may_lack: bool) -> None:
+        """Take what was reported, and whether the other objectives may follow in a later report."""
         super().__init__()
-        self.metrics = metrics
+        self.values, self.may_lack = values, may_lack
 
 
 def _answer(experiment: Experiment, question: dict[str, Any]) -> list[dict[str, Any]]:
@@ -115,8 +120,8 @@ def _answer(experiment: Experiment, question: dict[str, Any]) -> list[dict[str, 
             started_s = perf_counter()
             if tried and started_s - began_s > _SPENT_PART * limit_s:
                 break
-            outcome, unreported = _try(_task(experiment, params, Path(name), trial=len(tried)), which)
-            tried.append(FirstStep(which, params, outcome, perf_counter() - started_s, unreported))
+            outcome, *reported = _try(_task(experiment, params, Path(name), trial=len(tried)), which)
+            tried.append(FirstStep(which, params, outcome, perf_counter() - started_s, *reported))
             if outcome != "fine":
                 break
     signal.setitimer(signal.ITIMER_REAL, 0)
@@ -146,8 +151,8 @@ def _task(experiment: Experiment, params: dict[str, JsonValue], folder: Path, *,
     )  # fmt: skip
 
 
-def _try(task: TrialTask, which: str) -> tuple[Outcome, tuple[str, ...]]:
-    """Make the first step of a trial; return also the objectives that its first report lacks.
+def _try(task: TrialTask, which: str) -> tuple[Outcome, tuple[str, ...], tuple[str, ...]]:
+    """Make the first step of a trial; return also which objectives its first report lacks, or has as NaN.
 
     Raises:
         WorkbenchError: If it fails.
@@ -155,17 +160,18 @@ def _try(task: TrialTask, which: str) -> tuple[Outcome, tuple[str, ...]]:
     from workbench.training.outcome import describe, ran_out_of_memory
 
     try:
-        return _start(task), ()
+        return _start(task), (), ()
     except _ReportedError as reported:
-        wanted = [objective.metric for objective in task.experiment.objectives]
-        return "fine", tuple(metric for metric in wanted if metric not in reported.metrics)
+        wanted, values = [objective.metric for objective in task.experiment.objectives], reported.values
+        lacking = () if reported.may_lack else tuple(name for name in wanted if name not in values)
+        return "fine", lacking, tuple(name for name in wanted if not math.isfinite(values.get(name, 0.0)))
     except _OutOfTimeError:
-        return "out of time", ()
+        return "out of time", (), ()
     except WorkbenchError:
         raise
     except (Exception, SystemExit) as error:  # user code
         if ran_out_of_memory(error):
-            return "out of memory", ()
+            return "out of memory", (), ()
         raise ExperimentError(
             f"the first step of a trial fails: {describe(error)}{_place_of(error)}",
             field=_field_of(error, task.experiment),
@@ -213,10 +219,10 @@ def _start_program(task: TrialTask) -> Outcome:
 
     def end_at_objective(event: Event) -> bool:
         if isinstance(event, TrialReported) and metrics & event.values.keys():
-            raise _ReportedError
+            raise _ReportedError(event.values, may_lack=True)
         return False
 
-    with contextlib.suppress(_ReportedError), _without_output():
+    with _without_output():
         ended = run_program(task, end_at_objective)
         if ended.reason == "oom":
             return "out of memory"
@@ -243,7 +249,7 @@ def _without_output() -> Iterator[None]:
 
 def _end_at_report(event: Event) -> bool:
     if isinstance(event, TrialReported):
-        raise _ReportedError(event.values.keys())
+        raise _ReportedError(event.values, may_lack=False)
     return False
 
 

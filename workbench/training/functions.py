@@ -261,9 +261,10 @@ class _Reporter:
         missing = [item.metric for item in self._objectives if item.metric not in known]
         if missing and not self._stop and self._task.rank == 0:
             raise ExperimentError(
-                f"the function ended without reporting {missing[0]!r}",
+                f"the function ended without reporting {missing[0]!r}"
+                + ("" if self._values else ", or anything else"),
                 field="objectives",
-                allowed=[*self._values] or "nothing: it reported no metric at all",
+                allowed=[*self._values] or None,
                 next_step=f"Call report(step=..., {missing[0]}=...) in the function, or return it.",
             )
         return Outcome("stopped" if self._stop else "complete", self._step, self._values)
@@ -338,9 +339,10 @@ def _extra_arguments(
             field="plan.workers",
             allowed="1, or a function with a parameter named worker",
         )
-    if not parameters:
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # Python cannot determine it
         return arguments
-    signature = inspect.signature(function)
     try:
         signature.bind(config, reporter, **arguments)
     except TypeError as error:
