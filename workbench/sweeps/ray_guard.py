@@ -45,14 +45,17 @@ def use_spare_processes() -> None:
     _ActorClassCache.get = actor_class
 
 
-def release_ended(tune_controller: Any) -> None:
+def release_ended(tune_controller: Any, handled: Any) -> None:
     """Let Tune forget the trials that have ended: a run may have ten thousand, and the store has them.
 
     Args:
         tune_controller: What Tune gives a scheduler; a trial whose actor is still there is kept.
+        handled: The trial that Tune is handling, kept too: one whose actor died before it began is marked
+            as failed for a moment, and is then tried again.
     """
     ended = tune_controller._stopped_trials | tune_controller._failed_trials
     ended.difference_update(tune_controller._trial_to_actor)
+    ended.discard(handled)
     if not ended:
         return
     for known in ("_stopped_trials", "_failed_trials", "_trials_to_cache", "_live_trials"):

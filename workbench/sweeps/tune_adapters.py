@@ -102,7 +102,7 @@ class StudyScheduler(FIFOScheduler):
     def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
         """Return CONTINUE while the coordinator has something to do: this trial or the next, else STOP."""
         events = result.get(EVENTS_KEY, [])
-        ray_guard.release_ended(tune_controller)
+        ray_guard.release_ended(tune_controller, trial)
         self._conductor.tick()
         if not self._conductor.receive(trial.config[ORDER_KEY].task.trial, events):
             return TrialScheduler.CONTINUE
@@ -120,11 +120,11 @@ class StudyScheduler(FIFOScheduler):
 
     def on_trial_complete(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> None:
         """Let Tune forget the trials that ended before this one; the searcher receives the result."""
-        ray_guard.release_ended(tune_controller)
+        ray_guard.release_ended(tune_controller, trial)
 
     def on_trial_error(self, tune_controller: Any, trial: Any) -> None:
         """Report to the driver why Tune gives up a trial; the searcher is notified next, without a reason."""
-        ray_guard.release_ended(tune_controller)
+        ray_guard.release_ended(tune_controller, trial)
         order, error = trial.config[ORDER_KEY], _last_error(trial)
         if trial.should_recover():
             logger.warning("the coordinator of %s was lost and is replaced: %s", order, error)
