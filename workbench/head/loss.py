@@ -67,8 +67,8 @@ class _Guard:
         assert main is not None
         signal.pthread_kill(main, signal.SIGINT)
         if not self._is_over.wait(_PATIENCE_S):
-            told = self.error.describe(lambda step: step.write(shlex.join(["workbench", *step.words])))
-            sys.stderr.write(f"error: {told}\n")
+            message = self.error.describe(lambda step: step.write(shlex.join(["workbench", *step.words])))
+            sys.stderr.write(f"error: {message}\n")
             sys.stderr.flush()
             os._exit(_FAILED)
 
