@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,12 @@ PACKAGE = '''
 import json
 import numpy as np
 import onnx
+import torch
 from onnx.reference import ReferenceEvaluator
 from workbench.deploy.formats import Written
+from workbench.errors import RunError
 
-def write(folder):
+def write(folder, program):
     """Keep the weights as JSON, and compute with ONNX's own slow evaluator."""
     model = onnx.load(folder / "model.onnx")
     names = [one.name for one in model.graph.initializer]
@@ -32,21 +35,34 @@ def write(folder):
     evaluator = ReferenceEvaluator(model)
     return Written(("mine.json",), lambda feeds: evaluator.run(None, dict(feeds))[0])
 
-def wrong(folder):
-    made = write(folder)
+def wrong(folder, program):
+    made = write(folder, program)
     return Written(made.files, lambda feeds: made.run(feeds) + 1e-3)
+
+def lowered(folder, program):
+    """Lower the program of torch, as ExecuTorch and LiteRT do: by torch.export."""
+    if program is None:
+        raise RunError("only a model of torch that takes arrays can be lowered")
+    batch = {0: torch.export.Dim("batch")}
+    shapes = ((batch,) * len(program.example),)
+    made = torch.export.export(program.module, program.example, dynamic_shapes=shapes)
+    torch.export.save(made, folder / "lowered.pt2")
+    loaded = torch.export.load(folder / "lowered.pt2").module()
+    run = lambda feeds: loaded(*map(torch.from_numpy, feeds.values())).detach().numpy()
+    return Written(("lowered.pt2",), run)
 '''
 
 
 @pytest.fixture
-def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another package that is installed and registers two formats."""
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Another package that is installed and registers three formats."""
     site = tmp_path / "site"
     (site / "mine-1.0.dist-info").mkdir(parents=True)
     (site / "mine_format.py").write_text(PACKAGE)
     (site / "mine-1.0.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1.0\n")
     (site / "mine-1.0.dist-info/entry_points.txt").write_text(
         "[workbench.export_formats]\nmine = mine_format:write\nwrong = mine_format:wrong\n"
+        "lowered = mine_format:lowered\n"
     )
     monkeypatch.syspath_prepend(str(site))
     monkeypatch.setattr(FORMATS, "_found_at_s", None)
@@ -69,6 +85,28 @@ def test_a_format_that_answers_otherwise_is_refused_and_leaves_nothing(tmp_path:
     with pytest.raises(RunError, match=r"as wrong differs from the exported one by 0\.001"):
         exported(tmp_path / "bundle", "mlp", "digits", format="wrong", hidden_width=8)
     assert not (tmp_path / "bundle/mine.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("model", "data", "values"),
+    [
+        ("mlp", "digits", {"hidden_width": 8}),
+        ("forecaster", {"name": "series", "targets": ["load"], "lookback": 12, "horizon": 3}, {}),
+        ("detector", {"name": "boxes"}, {"width": 4}),
+    ],
+)
+def test_a_format_can_lower_the_program_of_torch(
+    tmp_path: Path, package: None, model: str, data: Any, values: dict[str, Any]
+) -> None:
+    folder = tmp_path / "bundle"
+    _, _, card = exported(folder, model, data, format="lowered", **values)
+    assert card.files["lowered.pt2"] == sha256_of(folder / "lowered.pt2")
+    assert card.guarantees[-1].startswith("lowered: within 1e-05 of model.onnx for batches of 1 and 7")
+
+
+def test_a_format_is_notified_where_there_is_no_program_of_torch(tmp_path: Path, package: None) -> None:
+    with pytest.raises(RunError, match="only a model of torch that takes arrays"):
+        exported(tmp_path / "bundle", "boosted_trees", "breast_cancer", format="lowered", num_trees=3)
 
 
 def test_an_unknown_format_is_refused_with_those_that_there_are() -> None:

@@ -19,9 +19,9 @@ from workbench.data import Datasets, check_options
 from workbench.data.reading import Reading, some_of
 from workbench.deploy import table_graph
 from workbench.deploy.card import MODEL, Card, Input, Metric, Output, sha256_of
-from workbench.deploy.exported_model import Member, build
+from workbench.deploy.exported_model import Answering, Member, answering_program, build
 from workbench.deploy.feeds import feeds_of
-from workbench.deploy.formats import ONNX, SIZES, add_format
+from workbench.deploy.formats import ONNX, SIZES, Program, add_format
 from workbench.deploy.graph import OPSET, onnx
 from workbench.deploy.onnx_export import BATCHES, TOLERANCE, difference_of
 from workbench.deploy.placement.stage_export import add_stages
@@ -105,13 +105,15 @@ def add_trial(
     inputs = _inputs(samples, tensors, reading)
     member = Member.of(model, reading)
     made = build([(member, 1.0)], inputs, output, _first(tensors, 7))
+    answering = Answering(member, output)
 
     def expected(numbers: np.ndarray) -> np.ndarray:
         with torch.inference_mode():
             outputs = output_in(call_model(model, _some(tensors, numbers)))
-        return answers_of(outputs, member, output)
+            return answering(outputs).numpy()
 
-    card = write(folder, made, inputs, output, samples, expected, origin, format=format)
+    program = None if format == ONNX else answering_program(member, inputs, output, _first(tensors, 7))
+    card = write(folder, made, inputs, output, samples, expected, origin, format=format, program=program)
     if isinstance(model, EarlyExits) and output.kind == "classes":
         number = min(_NUM_COMPARED, len(next(iter(samples.values()))))
         feeds = feeds_of(card, {name: values[:number] for name, values in samples.items()})[0]
@@ -122,7 +124,7 @@ def add_trial(
 def write(
     folder: Path, made: onnx.ModelProto, inputs: Sequence[Input], output: Output, samples: Mapping[str, Any],
     expected: Callable[[np.ndarray], np.ndarray], origin: Exported, *, split: str = "train",
-    format: str = ONNX,
+    format: str = ONNX, program: Program | None = None,
 ) -> Card:  # fmt: skip
     """Write a graph with its card and script, once it answers as the model does.
 
@@ -136,6 +138,7 @@ def write(
         origin: What the card states about it.
         split: The split that the samples come from.
         format: A further format; ONNX for none.
+        program: The model for formats that lower a torch program.
 
     Raises:
         RunError: If the graph answers otherwise than the model.
@@ -164,7 +167,7 @@ def write(
     })  # fmt: skip
     if format != ONNX:
         feeds = feeds_of(card, {name: values[: max(SIZES)] for name, values in samples.items()})[0]
-        card = add_format(folder, card, format, predictor.shaped(feeds), predictor.run)
+        card = add_format(folder, card, format, predictor.shaped(feeds), predictor.run, program)
     card.write(folder)
     return card
 
@@ -220,21 +223,6 @@ def output_of(task: str, shape: tuple[int, ...], classes: Sequence[str], reading
             target = reading.targets
         return Output(name="values", kind="values", shape=() if shape == (1,) else shape, targets=target)
     return Output(name="outputs", kind="outputs", shape=shape)
-
-
-def answers_of(outputs: torch.Tensor, member: Member, output: Output) -> np.ndarray:
-    """Return what a graph should answer where its model returns `outputs`."""
-    if output.kind == "classes":
-        return outputs.softmax(dim=-1).numpy()
-    if output.kind == "boxes":
-        return torch.cat([outputs[..., :NUM_EDGES], outputs[..., NUM_EDGES:].sigmoid()], dim=-1).numpy()
-    if output.kind == "values":
-        scale, mean = (
-            torch.from_numpy(np.asarray(each, np.float32))
-            for each in (member.target_scale, member.target_mean)
-        )
-        return (outputs * scale + mean).reshape(len(outputs), *output.shape).numpy()
-    return outputs.numpy()
 
 
 def example_in(values: Any) -> Any:

@@ -21,6 +21,7 @@ from workbench.data.columns import Column
 from workbench.data.reading import Reading
 from workbench.deploy import table_graph
 from workbench.deploy.card import Input, Output
+from workbench.deploy.formats import Program
 from workbench.deploy.graph import Graph, onnx
 from workbench.deploy.onnx_export import write_onnx
 from workbench.deploy.onnx_module import OnnxModule
@@ -120,8 +121,7 @@ def add_member(
         values = [table_graph.encode(graph, member.columns, dict(given))]
     else:
         values = list(given.values())
-        is_image = member.image_shape is not None
-        if is_image or np.any(member.mean) or np.any(np.asarray(member.scale) != 1.0):
+        if member.image_shape is not None or _is_encoded(member):
             # In float64, as the training data was.
             value = graph.add("Cast", _channels_first(graph, member, values[0]), to=11)
             value = graph.add("Sub", value, graph.constant(np.asarray(member.mean, dtype=np.float64)))
@@ -145,12 +145,100 @@ def add_member(
         return graph.inline(onnx.load(str(path)), tuple(values))
 
 
+def _is_encoded(member: Member) -> bool:
+    return bool(np.any(member.mean) or np.any(np.asarray(member.scale) != 1.0))
+
+
 def _channels_first(graph: Graph, member: Member, value: str) -> str:
     if member.image_shape is None:
         return value
     if len(member.image_shape) == 2:
         return graph.add("Unsqueeze", value, graph.constant(np.array([1], dtype=np.int64)))
     return graph.add("Transpose", value, perm=[0, 3, 1, 2])
+
+
+def answering_program(
+    member: Member, inputs: Sequence[Input], output: Output, example: Any
+) -> Program | None:  # fmt: skip
+    """Return a model with the conversions of its inputs and outputs as one module of torch.
+
+    Args:
+        member: The model and how its inputs and outputs are converted.
+        inputs: What it takes.
+        output: What it answers.
+        example: Some inputs of the model as it was trained with.
+
+    Returns:
+        None where the inputs are columns of a table, which may be text, or images as users have them, and
+        where the model is none of torch.
+    """
+    is_other = isinstance(member.model, TreeEnsemble | FittedEstimator | OnnxModule)
+    if member.columns or member.image_shape is not None or is_other:
+        return None
+    module, arguments = _positional(member.model, as_tensors(example))
+    given = arguments if isinstance(arguments, tuple) else (arguments,)
+    parts: list[nn.Module] = [module, Answering(member, output)]
+    if _is_encoded(member):
+        parts.insert(0, _Encoding(member))
+        scale, mean = (torch.from_numpy(np.asarray(each)) for each in (member.scale, member.mean))
+        given = (given[0] * scale + mean,)
+    dtypes = [getattr(torch, one.dtype) for one in inputs]
+    given = tuple(values.to(dtype) for values, dtype in zip(given, dtypes, strict=True))
+    return Program(_Chain(parts).eval(), given)
+
+
+class _Chain(nn.Module):
+    """Modules one after the other, of which the first may take several inputs."""
+
+    def __init__(self, parts: Sequence[nn.Module]) -> None:
+        super().__init__()
+        self.parts = nn.ModuleList(parts)
+
+    def forward(self, *given: torch.Tensor) -> torch.Tensor:
+        first, *others = self.parts
+        found = first(*given)
+        for part in others:
+            found = part(found)
+        return found
+
+
+class Answering(nn.Module):
+    """From what a model returns to what a graph answers, as in the graph."""
+
+    factor: torch.Tensor
+    mean: torch.Tensor
+
+    def __init__(self, member: Member, output: Output) -> None:
+        """Take the conversion of a member's outputs."""
+        super().__init__()
+        self._kind, self._shape = output.kind, output.shape
+        self.register_buffer("factor", torch.from_numpy(np.asarray(member.target_scale, np.float32)))
+        self.register_buffer("mean", torch.from_numpy(np.asarray(member.target_mean, np.float32)))
+
+    def forward(self, outputs: torch.Tensor) -> torch.Tensor:
+        """Return the answers."""
+        if self._kind == "classes":
+            return outputs.softmax(dim=-1)
+        if self._kind == "boxes":
+            return torch.cat([outputs[..., :NUM_EDGES], outputs[..., NUM_EDGES:].sigmoid()], dim=-1)
+        if self._kind == "values":
+            return (outputs * self.factor + self.mean).reshape(-1, *self._shape)
+        return outputs
+
+
+class _Encoding(nn.Module):
+    """From an array as users have it to what a model takes, in float64 as in the graph."""
+
+    mean: torch.Tensor
+    scale: torch.Tensor
+
+    def __init__(self, member: Member) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.from_numpy(np.asarray(member.mean, np.float64)))
+        self.register_buffer("scale", torch.from_numpy(np.asarray(member.scale, np.float64)))
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        return ((values.double() - self.mean) / self.scale).float()
 
 
 class _Called(nn.Module):

@@ -1,6 +1,7 @@
 """Further formats of an exported model, by name: files beside model.onnx that answer the same.
 
-A format is a function of the folder of a bundle; other packages add some by the entry point
+A format is a function of the folder of a bundle and, for converters that lower a torch program rather than a
+graph (ExecuTorch, LiteRT), of the model as a torch module; other packages add some by the entry point
 `workbench.export_formats`. What it wrote is run on training samples and compared with ONNX Runtime before it
 is kept, so a format need not check itself.
 """
@@ -18,15 +19,29 @@ from workbench.registry import Registry
 
 if TYPE_CHECKING:
     import numpy as np
+    from torch import Tensor, nn
 
 ONNX = "onnx"
 FORMATS = Registry(
     "format", {"openvino": "workbench.deploy.openvino_format:write"}, group="workbench.export_formats"
 )
-"""Each is a function `write(folder) -> Written`; the bundle there is complete with its model.onnx."""
+"""Each is a function `write(folder, program) -> Written`; the bundle is complete with its model.onnx."""
 SIZES = (1, 7)
 """The numbers of samples with which a format is compared."""
 _TOLERANCE = 1e-5
+
+
+@dataclass(frozen=True)
+class Program:
+    """The model of a bundle as a module of torch, which answers what model.onnx does.
+
+    Attributes:
+        module: Takes the inputs in the order of the card, in evaluation mode on the CPU.
+        example: Such inputs, of several samples.
+    """
+
+    module: nn.Module
+    example: tuple[Tensor, ...]
 
 
 @dataclass(frozen=True)
@@ -49,7 +64,7 @@ def format_names() -> list[str]:
 
 def add_format(
     folder: Path, card: Card, name: str, feeds: Mapping[str, np.ndarray],
-    compute: Callable[[Mapping[str, np.ndarray]], np.ndarray],
+    compute: Callable[[Mapping[str, np.ndarray]], np.ndarray], program: Program | None = None,
 ) -> Card:  # fmt: skip
     """Write the model of a bundle in a further format, and keep it if it answers the same.
 
@@ -59,6 +74,7 @@ def add_format(
         name: A name that `FORMATS` knows.
         feeds: Samples as model.onnx takes them, at least one.
         compute: What model.onnx answers.
+        program: The model as a module of torch; None where it is none, such as trees and text columns.
 
     Returns:
         The card with the files and what was verified.
@@ -69,7 +85,7 @@ def add_format(
     """
     import numpy as np
 
-    written: Written = FORMATS.load(name, field="format")(folder)
+    written: Written = FORMATS.load(name, field="format")(folder, program)
     num_samples = len(next(iter(feeds.values())))
     for size in SIZES:
         places = np.arange(size) % num_samples

@@ -9,18 +9,19 @@ from typing import Any
 import numpy as np
 
 from workbench.deploy.card import MODEL
-from workbench.deploy.formats import Written
+from workbench.deploy.formats import Program, Written
 from workbench.deploy.packages import needs
 from workbench.errors import RunError
 
 _NETWORK, _WEIGHTS = "openvino.xml", "openvino.bin"
 
 
-def write(folder: Path) -> Written:
+def write(folder: Path, program: Program | None) -> Written:
     """Convert the model of a bundle; see `workbench.deploy.formats`.
 
     Args:
         folder: The bundle.
+        program: Not needed: OpenVINO reads the graph.
 
     Raises:
         RunError: If OpenVINO cannot read the model.
