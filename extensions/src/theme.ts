@@ -20,10 +20,14 @@ export interface Theme {
 const STATES = ["waiting", "running", "complete", "pruned", "stopped", "failed"];
 const NUM_CATEGORIES = 8;
 
+const DARK = "(prefers-color-scheme: dark)";
+const FORCED = "(forced-colors: active)";
+
+/** The theme of the host; where colours are forced, that of the system, which paints the host's pages then. */
 export function themeName(): ThemeName {
   const flag = document.body.dataset.jpThemeLight;
-  if (flag !== undefined) return flag === "false" ? "dark" : "light";
-  return matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
+  if (flag !== undefined && !matchMedia(FORCED).matches) return flag === "false" ? "dark" : "light";
+  return matchMedia(DARK).matches ? "dark" : "light";
 }
 
 /** The colour of one of several things that are compared. */
@@ -68,10 +72,10 @@ export function followTheme(changed: () => void): () => void {
     attributes: true,
     attributeFilter: ["data-jp-theme-name", "data-jp-theme-light"],
   });
-  const media = matchMedia("(prefers-color-scheme: dark)");
-  media.addEventListener("change", changed);
+  const media = [DARK, FORCED].map((query) => matchMedia(query));
+  for (const each of media) each.addEventListener("change", changed);
   return () => {
     observer.disconnect();
-    media.removeEventListener("change", changed);
+    for (const each of media) each.removeEventListener("change", changed);
   };
 }
