@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import functools
 import importlib.metadata
 import json
 import os
@@ -75,14 +77,17 @@ def needed_by(name: str) -> set[str]:
     return found
 
 
+@functools.cache
 def owners_of_modules() -> dict[str, set[str]]:
     """Return which distributions a module comes from; Python 3.10 knows it for some of them only."""
     owners: dict[str, set[str]] = {}
     for distribution in importlib.metadata.distributions():
-        for file in distribution.files or ():
-            first = file.parts[0].partition(".")[0]
-            if first.isidentifier() and (len(file.parts) > 1 or file.suffix in (".py", ".so")):
-                owners.setdefault(first, set()).add(distribution.metadata["Name"])
+        name = distribution.metadata["Name"]
+        for path in csv.reader((distribution.read_text("RECORD") or "").splitlines()):
+            top, _, rest = path[0].partition("/")
+            first = top.partition(".")[0]
+            if first.isidentifier() and (rest or top.endswith((".py", ".so"))):
+                owners.setdefault(first, set()).add(name)
     return owners
 
 

@@ -15,6 +15,7 @@ import pytest
 from safetensors.numpy import load_file
 
 import workbench as wb
+from tests.services.shell import Shell
 from tests.services.waiting import wait_until
 from workbench.errors import ExperimentError
 
@@ -48,6 +49,12 @@ def folder(tmp_path: Path, ray_head: Path, monkeypatch: pytest.MonkeyPatch) -> P
     monkeypatch.setenv("WORKBENCH_STORE", str(tmp_path / "store.sqlite"))
     monkeypatch.setenv("WORKBENCH_HOME", str(ray_head))
     return tmp_path
+
+
+@pytest.fixture
+def shell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Shell:
+    """Commands in this process."""
+    return Shell(tmp_path, capsys)
 
 
 def _workbench(*words: str, **settings: Any) -> subprocess.Popen[str]:
@@ -178,14 +185,14 @@ def test_a_run_is_changed_extended_and_replayed_from_the_shell(folder: Path) -> 
     ],
 )
 def test_a_change_that_cannot_be_meant_is_refused_before_it_is_sent(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], code: int, named: str
+    tmp_path: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch, words: list[str], code: int, named: str
 ) -> None:
     monkeypatch.setenv("WORKBENCH_STORE", str(tmp_path / "store.sqlite"))
     (tmp_path / "small.yaml").write_text(EXPERIMENT)
     with wb.Store.open() as store:
         run_id = store.create_run(wb.Experiment.from_file(tmp_path / "small.yaml"))
 
-    found, out, err = _finish(*words)
+    found, out, err = shell(*words)
 
     assert (found, out) == (code, "")
     assert err.startswith(("error: ", "Usage: "))
@@ -209,16 +216,16 @@ def test_a_change_that_cannot_be_meant_is_refused_before_it_is_sent(
     ],
 )
 def test_what_cannot_be_run_is_refused_before_anything_is_stored(
-    folder: Path, words: list[str], code: int, named: str
+    folder: Path, shell: Shell, words: list[str], code: int, named: str
 ) -> None:
-    found, out, err = _finish("sweep", "small.yaml", *words)
+    found, out, err = shell("sweep", "small.yaml", *words)
 
     assert (found, out) == (code, "")
     assert err.startswith(("error: ", "Usage: "))
     assert "rror: " in err
     assert named in err
     assert "Traceback" not in err
-    assert json.loads(_finish("list", "--json")[1]) == []
+    assert shell.json("list") == []
 
 
 @pytest.mark.slow
