@@ -1,8 +1,11 @@
-"""The Tune trainable of a trial: leases workers and forwards their events, but does not train.
+"""What Tune runs for a trial: it leases workers and forwards their events, but does not train.
 
 A coordinator imports no torch, sees no GPU and allocates nothing, so whatever a trial does to its workers,
 the coordinator survives to report it. Tune uses one coordinator for many trials in a row. It answers Tune
 at least every `PATIENCE_S` seconds, so that a decision of the driver never waits for a silent trial.
+
+It has the methods that Tune calls, but does not inherit Tune's class, whose import takes longer than all else
+that a coordinator does until its first trial; `ray_guard` puts it in the place of the class that Tune knows.
 """
 
 from __future__ import annotations
@@ -12,8 +15,6 @@ import os
 import time
 import traceback
 from typing import Any
-
-from ray import tune
 
 from workbench.errors import ArtifactsError, WorkbenchError
 from workbench.events import (
@@ -28,7 +29,7 @@ from workbench.events import (
 )
 from workbench.formatting import format_duration
 from workbench.plan import PartialPlan
-from workbench.sweeps.messages import EVENTS_KEY, ORDER_KEY, Order
+from workbench.sweeps.messages import EVENTS_KEY, Order
 from workbench.sweeps.out_of_memory import OtherWays
 from workbench.workers.gang import Gang
 from workbench.workers.worker import Progress
@@ -38,18 +39,26 @@ SILENT_S = 30.0
 """After this long without a report, a trial that ran out of time may have been stuck."""
 
 
-class Coordinator(tune.Trainable):
+class Coordinator:
     """Runs the attempts of one trial after another on leased workers."""
 
-    def setup(self, config: dict[str, Any]) -> None:
-        """Take the first trial."""
+    def __init__(self, order: Order) -> None:
+        """Take the first trial.
+
+        Args:
+            order: The trial.
+        """
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
         self._gang: Gang | None = None
-        self._take(config[ORDER_KEY])
+        self._take(order)
 
-    def reset_config(self, new_config: dict[str, Any]) -> bool:
-        """Take the next trial after a pause, for Tune another trial."""
-        self.take(new_config[ORDER_KEY])
+    def reset(self, order: Order) -> bool:
+        """Take the next trial after a pause, for Tune another trial; return that this is possible.
+
+        Args:
+            order: The trial.
+        """
+        self.take(order)
         return True
 
     def take(self, order: Order) -> None:
@@ -66,11 +75,15 @@ class Coordinator(tune.Trainable):
         """Return the workers that were kept for the next trial, since there is none now."""
         self._release()
 
-    def cleanup(self) -> None:
+    def get_auto_filled_metrics(self, **options: object) -> dict[str, Any]:
+        """Return nothing: Tune requests this of each trainable for its own displays, which are off."""
+        return {}
+
+    def stop(self) -> None:
         """Return the workers."""
         self._release()
 
-    def step(self) -> dict[str, Any]:
+    def train(self) -> dict[str, Any]:
         """Return what happened since the last call, waiting at most `PATIENCE_S` for something."""
         try:
             events = self._advance()

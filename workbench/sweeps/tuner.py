@@ -16,9 +16,7 @@ import ray.tune
 from ray._private import worker as ray_worker
 from ray.tune.execution.placement_groups import PlacementGroupFactory
 
-from workbench.head import local_head
 from workbench.sweeps import ray_guard
-from workbench.sweeps.coordinator import Coordinator
 from workbench.sweeps.tune_adapters import Conductor, NoProgress, StudyScheduler, StudySearcher
 from workbench.workers.placement import ON_HEAD
 
@@ -42,8 +40,6 @@ def fit(conductor: Conductor, name: str, concurrency: int) -> None:
     os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = UNLIMITED
     os.environ["TUNE_GLOBAL_CHECKPOINT_S"] = NEVER_S
     ray_guard.install()
-    if local_head.is_attached():
-        ray_guard.use_spare_processes()
     # It warns once per trial that the files of Tune's loggers are missing.
     logging.getLogger("ray.tune.analysis").setLevel(logging.ERROR)
     # It warns where a result takes long: the proposal of the next trial is a part of that.
@@ -52,7 +48,7 @@ def fit(conductor: Conductor, name: str, concurrency: int) -> None:
     searcher = StudySearcher(conductor)
     with tempfile.TemporaryDirectory(prefix=prefix, dir=session_folder) as scratch:
         tuner = ray.tune.Tuner(
-            ray.tune.with_resources(Coordinator, PlacementGroupFactory([_resources(concurrency)])),
+            ray.tune.with_resources(ray_guard.Trainable, PlacementGroupFactory([_resources(concurrency)])),
             tune_config=ray.tune.TuneConfig(
                 search_alg=searcher,
                 scheduler=StudyScheduler(conductor, searcher),
