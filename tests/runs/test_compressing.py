@@ -22,6 +22,8 @@ from workbench.history.compression import compressed, describe_way
 from workbench.runs import Run
 from workbench.runs.compressing import create_compression
 
+pytestmark = pytest.mark.ray
+
 
 def two_values(config: dict[str, float], report: object) -> dict[str, float]:
     return {"val_loss": config["lr"]}
@@ -38,7 +40,7 @@ def larger_of_two(options: dict[str, object]) -> Datasets:
 
 
 @pytest.fixture(scope="module")
-def original(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+def original(ray_head: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     folder = tmp_path_factory.mktemp("original")
     experiment = wb.Experiment(
         model={"name": "mlp", "hidden_width": 48, "num_layers": 2},

@@ -24,6 +24,8 @@ from workbench.history.compression import compressed
 from workbench.runs import Run
 from workbench.runs.compressing import create_compression
 
+pytestmark = pytest.mark.ray
+
 TIERS = """
 tiers: {end: {machine: board.json, arrivals: 1/s}, cloud: {}}
 links: {end-cloud: {bandwidth: 1Mbit}}

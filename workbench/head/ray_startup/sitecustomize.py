@@ -4,8 +4,9 @@ Ray imports jsonschema in every process, and jsonschema imports `rfc3987_syntax`
 is beside Jupyter, which compiles a grammar of URLs for 0.8 s. Here a stand-in takes its place, which imports
 the real one when its function is first called.
 
-A process that waits for its first work meanwhile imports the packages that drivers and coordinators need.
-This project is not among them: what is idle would go on with the code of yesterday.
+A process that waits for its first work meanwhile imports the packages that drivers and coordinators need,
+unless no processes are wanted for runs to come. This project is not among them: what is idle would go on with
+the code of yesterday.
 
 Python runs a module of this name at its start, before it runs anything else. This one then runs the module of
 the same name that it hides, if there is one, and takes its folder off the path of what a worker starts. It
@@ -26,6 +27,7 @@ from typing import Any
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 _GRAMMAR = "rfc3987_syntax"
+_NUM_SPARE = "WORKBENCH_SPARE_PROCESSES"
 _LOCK = threading.RLock()
 _PRELOADED = ("ray.tune", "sqlalchemy", "pydantic")
 _IDLE_S = 0.5
@@ -115,5 +117,6 @@ if __name__ == "sitecustomize":
     defer_grammar()
     if _is_worker():
         _spare_children_of_workers()
+    if _is_worker() and os.environ.get(_NUM_SPARE) != "0":
         threading.Thread(target=_preload_while_idle, daemon=True).start()
     _run_hidden()
