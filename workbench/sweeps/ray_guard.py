@@ -29,13 +29,15 @@ class CoordinatorManager(RayActorManager):
 
     _coordinators: Any = None
 
-    def add_actor(self, cls: Any, kwargs: dict[str, Any], **others: Any) -> Any:
+    def add_actor(  # type: ignore[override]
+        self, cls: Any, kwargs: dict[str, Any], **others: Any
+    ) -> Any:
         """Start a coordinator, which needs nothing of what Tune gives a trainable but its order."""
         if self._coordinators is None:
             self._coordinators = ray.remote(Coordinator)
         return super().add_actor(self._coordinators, {"order": kwargs["config"][ORDER_KEY]}, **others)
 
-    def schedule_actor_task(
+    def schedule_actor_task(  # type: ignore[override]
         self, tracked_actor: Any, method_name: str, args: Any = None, kwargs: Any = None, **others: Any
     ) -> Any:
         """Call a coordinator, as it expects it."""
