@@ -24,7 +24,7 @@ def look() -> dict[str, Any]:
         "idle_pids": list(status.idle_pids),
         "groups": [group["placement_group_id"] for group in groups if group["state"] != "REMOVED"],
         "drivers": [actor["Name"] for actor in actors if actor["Name"].startswith("driver-")],
-        "coordinators": [actor["Pid"] for actor in actors if "Trainable" in actor["ActorClassName"]],
+        "coordinators": [actor["Pid"] for actor in actors if actor["ActorClassName"] == "Coordinator"],
         "worker_pids": [actor["Pid"] for actor in actors if actor["ActorClassName"] == "Worker"],
     }
 

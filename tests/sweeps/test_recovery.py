@@ -119,10 +119,10 @@ def test_a_model_resumes_at_the_epoch_of_its_last_checkpoint(store: Store) -> No
 
 
 def coordinator_pids() -> list[int]:
-    """Pids of the coordinators on the test session's head; Tune wraps their class."""
+    """Pids of the coordinators on the test session's head."""
     from ray._private import state
 
-    actors = [actor for actor in state.actors().values() if "Trainable" in actor["ActorClassName"]]
+    actors = [actor for actor in state.actors().values() if actor["ActorClassName"] == "Coordinator"]
     return [actor["Pid"] for actor in actors if actor["State"] == "ALIVE"]
 
 
