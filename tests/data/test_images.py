@@ -90,3 +90,20 @@ def test_parts_that_contradict_each_other_or_the_options_are_refused(tmp_path):
     save(tmp_path / "validation" / "blue" / "0.png", (0, 0, 255))
     with pytest.raises(DataError, match="different classes: blue"):
         load("images", {"path": str(tmp_path)})
+
+
+def test_folders_of_clients_hold_folders_of_classes_and_need_not_have_them_all(tmp_path):
+    fill(tmp_path / "ada", 10)
+    for number in range(5):
+        save(tmp_path / "bob" / "blue" / f"{number}.png", (0, 0, 255))
+    images = load("images", {"path": str(tmp_path), "size": 8, "client_folders": True})
+    assert images.class_names == ("blue", "red", "white")
+    assert (len(images.train), len(images.validation)) == (20, 5)
+    assert images.owners is not None
+    for split, owners in zip((images.train, images.validation), images.owners, strict=True):
+        classes = split.batch(np.arange(len(split)))[1]
+        assert np.array_equal(owners == 1, classes == 0), "only bob has blue images, and no others"
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match="empty has no image") as caught:
+        load("images", {"path": str(tmp_path), "client_folders": True})
+    assert caught.value.field == "data.client_folders"

@@ -168,3 +168,25 @@ def test_files_that_are_no_tables_are_refused(tmp_path):
     with pytest.raises(ExperimentError) as refused:
         load("table", {"path": str(tmp_path / "empty.csv")})
     assert refused.value.field == "data.target"
+
+
+def test_a_column_names_the_client_that_holds_a_row_and_is_no_input(tmp_path):
+    rows, path = table(), tmp_path / "table.csv"
+    rows["hospital"] = np.array(["north", "east", "west"], dtype=object)[np.arange(len(rows)) % 3]
+    rows.to_csv(path, index=False)
+    given = {"path": str(path), "target": "label", "validation_fraction": 0.25}
+    loaded = load("table", {**given, "drop": ["city"], "client": "hospital"}, cache=tmp_path)
+    without = load("table", {**given, "drop": ["city", "hospital"]}, cache=tmp_path)
+    np.testing.assert_array_equal(everything(loaded.train)[0], everything(without.train)[0])
+    assert loaded.owners is not None
+    assert without.owners is None
+    assert [len(part) for part in loaded.owners] == [len(loaded.train), len(loaded.validation)]
+    held = np.bincount(np.concatenate(loaded.owners))
+    assert held.tolist() == [67, 67, 66], "in the order of their names: east, north, west"
+
+    with pytest.raises(DataError, match=r"no column 'clinic'") as caught:
+        load("table", {**given, "client": "clinic"}, cache=tmp_path)
+    assert caught.value.field == "data.client"
+    with pytest.raises(DataError, match=r"1 of 200 rows have no 'city'") as caught:
+        load("table", {**given, "client": "city"}, cache=tmp_path)
+    assert caught.value.field == "data.client"

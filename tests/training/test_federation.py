@@ -16,6 +16,7 @@ from workbench.events import CheckpointSaved, Event, TrialEnded, TrialReported
 from workbench.experiment import Experiment
 from workbench.plan import PartialPlan
 from workbench.training import TrialTask, checkpoint, run_trial
+from workbench.training.clients import clients_of
 
 NUM_TRAIN = len(load("digits", {}).train)
 
@@ -247,3 +248,29 @@ def raise_failure(order: Experiment, folder: Path) -> None:
 
     assert order.federated is not None
     clients_of(load("digits", {}), order.federated, 0)
+
+
+def test_clients_hold_the_samples_that_the_data_name_for_them(tmp_path: Path) -> None:
+    rows = [
+        f"{number % 11},{number % 7},{'north' if number < 60 else 'south'},{number % 3}"
+        for number in range(90)
+    ]
+    (tmp_path / "rows.csv").write_text("\n".join(["a,b,hospital,y", *rows]))
+    table = {"name": "table", "path": str(tmp_path / "rows.csv"), "target": "y", "client": "hospital"}
+    order = experiment({"clients": 2, "fraction": 1.0, "partition": "owners"}, data=table)
+    ended, events = train(order, tmp_path / "run")
+    assert ended.state == "complete", ended.traceback
+    assert len(values(events)) == 2
+
+    datasets = load("table", {name: value for name, value in table.items() if name != "name"}, seed=5)
+    assert order.federated is not None
+    clients = clients_of(datasets, order.federated, 5)
+    assert datasets.owners is not None
+    for shards, owners in zip((clients.train, clients.validation), datasets.owners, strict=True):
+        assert [owners[shard].tolist() for shard in shards] == [[0] * len(shards[0]), [1] * len(shards[1])]
+        assert sum(map(len, shards)) == len(owners)
+
+    ended, _ = train(experiment({"clients": 3, "partition": "owners"}, data=table), tmp_path / "other")
+    assert "the data name 2 clients" in (ended.message or "")
+    ended, _ = train(experiment({"partition": "owners"}), tmp_path / "none")
+    assert "digits does not name the client that holds a sample" in (ended.message or "")

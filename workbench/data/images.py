@@ -45,6 +45,10 @@ class ImagesOptions(DatasetOptions):
         lt=1.0,
         description="Share of each class that is held out; not used with a validation folder.",
     )
+    client_folders: bool = Field(
+        False,
+        description="Whether there is a folder for each client, with folders of classes in it.",
+    )
     cache: Literal["auto", "none"] = Field(
         "auto",
         description="Keep decoded images on the node's disk where reading them is faster than decoding.",
@@ -57,6 +61,8 @@ class ImagesOptions(DatasetOptions):
     def load(self, *, seed: int, cache: Path | None) -> Datasets:
         """List and split the images; see DatasetOptions.load."""
         folder = existing_path(self.path)
+        if self.client_folders:
+            return self._load_clients(folder, seed, cache)
         listed = {part: _list(folder / name) for part, name in _part_names(folder).items()}
         whole = listed.get("train") or _list(folder)
         names, train = whole[0], self._split(whole, cache)
@@ -87,6 +93,19 @@ class ImagesOptions(DatasetOptions):
             num_outputs=len(names),
             class_names=names,
         )
+
+    def _load_clients(self, folder: Path, seed: int, cache: Path | None) -> Datasets:
+        """Read the images of all clients, of which a share of each class is held out."""
+        names, files, targets, owners = _list_clients(folder)
+        split = self._split((names, files, targets), cache)
+        kept, held_out = split_indices(
+            len(split), validation_fraction=self.validation_fraction, seed=seed, classes=targets
+        )
+        return Datasets(
+            "images", "classification", split.part(kept), split.part(held_out),
+            (self.channels, self.size, self.size), len(names), class_names=names,
+            owners=(owners[kept], owners[held_out]),
+        )  # fmt: skip
 
     def reading(self, *, seed: int) -> Reading:
         """Return how pixels from 0 to 255 become inputs; see DatasetOptions.reading."""
@@ -225,6 +244,31 @@ def _list(folder: Path) -> Listed:
         files += found
         targets += [number] * len(found)
     return tuple(entry.name for entry in class_folders), np.array(files), np.array(targets, dtype=np.int64)
+
+
+def _list_clients(folder: Path) -> tuple[tuple[str, ...], np.ndarray, np.ndarray, np.ndarray]:
+    """Return the classes of all clients, and the files, their classes and their clients.
+
+    A client need not have every class.
+    """
+    clients = sorted(entry for entry in folder.iterdir() if entry.is_dir() and entry.name[0] != ".")
+    found = [
+        (str(file), file.relative_to(client).parts[0], number)
+        for number, client in enumerate(clients)
+        for file in sorted(client.glob("*/**/*"))
+        if file.suffix.lower() in ENDINGS
+    ]
+    names = tuple(sorted({name for _, name, _ in found}))
+    without = sorted(set(range(len(clients))) - {number for *_, number in found})
+    if without or len(names) < 2:
+        problem = f"{clients[without[0]].name} has no image" if without else f"there are {len(names)} classes"
+        raise DataError(
+            f"{folder} is not a folder of clients: {problem}", field="data.client_folders",
+            allowed="CLIENT/CLASS/IMAGE, with at least two classes in all",
+        )  # fmt: skip
+    files, classes, owners = zip(*found, strict=True)
+    targets = np.array([names.index(name) for name in classes], dtype=np.int64)
+    return names, np.array(files), targets, np.array(owners)
 
 
 def pixel_reading(train: Split) -> Reading:

@@ -146,6 +146,8 @@ class Datasets:
             each pixel or token has a class, (horizon, series) of a forecast, whose targets are flat, and
             (boxes, 5) of boxes: class, left, top, right and bottom as shares of the image; class -1 for none.
         token_names: The texts that token ids stand for, where classes have other names.
+        owners: The client that holds each sample of train and of validation, by number from 0, where the data
+            name the clients of a federation.
     """
 
     name: str
@@ -159,6 +161,7 @@ class Datasets:
     class_names: tuple[str, ...] = field(default=(), repr=False)
     target_shape: tuple[int, ...] = ()
     token_names: tuple[str, ...] = field(default=(), repr=False)
+    owners: tuple[np.ndarray, np.ndarray] | None = field(default=None, repr=False)
 
 
 def split_indices(

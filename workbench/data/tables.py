@@ -53,6 +53,11 @@ class TableOptions(DatasetOptions):
         description="The task; auto treats text, booleans and few distinct whole numbers as classes.",
     )
     drop: tuple[str, ...] = Field((), description="Columns that must not be used, such as identifiers.")
+    client: str | None = Field(
+        None,
+        description="The column that names who holds a row, such as a hospital; it is not an input.",
+        json_schema_extra={"column_of": "path"},
+    )
     validation_fraction: float = Field(
         0.2,
         gt=0.0,
@@ -90,7 +95,13 @@ class TableOptions(DatasetOptions):
             input_shape=arrays["train_inputs"].shape[1:],
             num_outputs=len(made.facts["class_names"]) or 1,
             class_names=tuple(made.facts["class_names"]),
+            owners=(arrays["train_owners"], arrays["validation_owners"]) if self.client is not None else None,
         )
+
+    @property
+    def unused(self) -> set[str]:
+        """The columns that are not inputs."""
+        return {self.target, *self.drop, *([] if self.client is None else [self.client])}
 
     def find_task(self) -> Task | None:
         """Return the task, for which the target column is read; see DatasetOptions.find_task."""
@@ -117,7 +128,7 @@ class TableOptions(DatasetOptions):
         """Return the first rows of the file; see DatasetOptions.written_rows."""
         table = read_table(existing_path(self.path), num_rows).head(num_rows)
         _check_columns(table, self)
-        names = [name for name in table.columns if name != self.target and name not in self.drop]
+        names = [name for name in table.columns if name not in self.unused]
         columns = [*names, self.target]
         rows = [["" if missing else str(cell) for cell, missing in zip(row, gaps, strict=True)]
                 for row, gaps in zip(table[columns].to_numpy(object), table[columns].isna().to_numpy(),
@@ -200,6 +211,10 @@ def _encode(table: pd.DataFrame, options: TableOptions, seed: int) -> Cached:
         "validation_inputs": inputs[validation],
         "validation_targets": targets[validation],
     }
+    if options.client is not None:
+        clients = column_of(table, named[options.client]).astype(str).to_numpy()
+        owners = np.unique(clients, return_inverse=True)[1]
+        arrays |= {"train_owners": owners[train], "validation_owners": owners[validation]}
     return Cached(arrays, {"task": learnt.task, "class_names": class_names})
 
 
@@ -230,7 +245,7 @@ def _learn(table: pd.DataFrame, options: TableOptions, seed: int) -> _Learnt:
             column.iloc[train], max_categories=options.max_categories, date_format=date_format_of(column)
         )
         for name in table.columns
-        if name != options.target and name not in options.drop
+        if name not in options.unused
         for column in (column_of(table, name),)
     )
     if classes is not None:
@@ -245,7 +260,8 @@ def _learn(table: pd.DataFrame, options: TableOptions, seed: int) -> _Learnt:
 
 def _check_columns(table: pd.DataFrame, options: TableOptions) -> None:
     columns = [str(name) for name in table.columns]
-    for option, names in (("target", [options.target]), ("drop", options.drop)):
+    client = [] if options.client is None else [options.client]
+    for option, names in (("target", [options.target]), ("drop", options.drop), ("client", client)):
         for name in names:
             if name not in columns:
                 raise DataError(f"there is no column {name!r}", field=f"data.{option}", allowed=columns)
@@ -253,10 +269,15 @@ def _check_columns(table: pd.DataFrame, options: TableOptions) -> None:
 
 def _check(table: pd.DataFrame, options: TableOptions) -> None:
     _check_columns(table, options)
-    if not set(map(str, table.columns)) - {options.target, *options.drop}:
+    if not set(map(str, table.columns)) - options.unused:
         raise DataError("no column is left to predict the target from", field="data.drop")
     if len(table) < 2:
         raise DataError(f"the table has {len(table)} row(s)", field="data.path", allowed="at least 2")
+    if options.client is not None and (gaps := int(column_of(table, options.client).isna().sum())):
+        raise DataError(
+            f"{gaps} of {len(table)} rows have no {options.client!r}", field="data.client",
+            next_step="Remove these rows from the file, or name their client.",
+        )  # fmt: skip
     num_missing = int(column_of(table, options.target).isna().to_numpy().sum())
     if num_missing:
         raise DataError(
@@ -265,7 +286,7 @@ def _check(table: pd.DataFrame, options: TableOptions) -> None:
             next_step="Remove these rows from the file: nothing can be learnt from them.",
         )
     try:
-        check_numbers(table.drop(columns=[options.target, *options.drop]))
+        check_numbers(table.drop(columns=sorted(options.unused)))
     except DataError as error:
         raise error.about("data.path") from error
 

@@ -62,6 +62,9 @@ _PLAN: dict[str, tuple[tuple[PlanValue, ...], str]] = {
 }
 
 
+_PARTITIONS = "iid, owners, {dirichlet: 0.3} or {labels: 2}"
+
+
 class Partition(Section):
     """How the samples are divided among the clients; exactly one of these."""
 
@@ -73,15 +76,13 @@ class Partition(Section):
     @model_validator(mode="after")
     def _one(self) -> Self:
         if (self.dirichlet is None) == (self.labels is None):
-            raise ExperimentError("needs exactly one way", allowed="iid, {dirichlet: 0.3} or {labels: 2}")
+            raise ExperimentError("needs exactly one way", allowed=_PARTITIONS)
         return self
 
 
 def _refuse_other_words(given: Any) -> Any:
-    if isinstance(given, str) and given != "iid":
-        raise ExperimentError(
-            f"{given!r} is not a way to divide samples", allowed="iid, {dirichlet: 0.3} or {labels: 2}"
-        )
+    if isinstance(given, str) and given not in ("iid", "owners"):
+        raise ExperimentError(f"{given!r} is not a way to divide samples", allowed=_PARTITIONS)
     return given
 
 
@@ -95,9 +96,10 @@ class Federated(Section):
         default=0.1, description="Share of the clients that takes part in a round; at least one does."
     )
     local_epochs: Epochs = Field(default=1, description="Passes of a client over its own samples in a round.")
-    partition: Annotated[Literal["iid"] | Partition, BeforeValidator(_refuse_other_words)] = Field(
+    partition: Annotated[Literal["iid", "owners"] | Partition, BeforeValidator(_refuse_other_words)] = Field(
         default="iid",
-        description="How samples are divided: iid, {dirichlet: 0.3} by class, or {labels: 2} classes each.",
+        description="How samples are divided: iid; {dirichlet: 0.3} by class; {labels: 2} classes each; or "
+        "owners, by the client that the data name for each sample.",
     )
     server: ServerRule = Field(default="fedavg", description="What the server does with the mean change.")
     server_lr: PositiveFloat | Auto = Field(

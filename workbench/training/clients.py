@@ -11,7 +11,7 @@ from workbench.data.draws import seed_of
 from workbench.data.ordered import OrderedSplit
 from workbench.errors import ExperimentError
 from workbench.experiment.federated import Federated
-from workbench.federated.partitions import Shards, by_shares, dirichlet_shares, iid, label_shares
+from workbench.federated.partitions import Shards, by_owner, by_shares, dirichlet_shares, iid, label_shares
 
 _READ_AT_ONCE = 1024
 _TRAIN, _VALIDATION = 1, 2
@@ -47,7 +47,9 @@ def clients_of(datasets: Datasets, federated: Federated, seed: int) -> Clients:
             next_step="Give a data set that is indexed by sample number, or remove the section federated.",
         )  # fmt: skip
     splits = {_TRAIN: datasets.train, _VALIDATION: datasets.validation}
-    if isinstance(federated.partition, str):
+    if federated.partition == "owners":
+        return _owned(datasets, federated.clients)
+    if federated.partition == "iid":
         found = [
             iid(len(split), federated.clients, seed=seed_of(seed, part)) for part, split in splits.items()
         ]
@@ -55,11 +57,27 @@ def clients_of(datasets: Datasets, federated: Federated, seed: int) -> Clients:
     if datasets.task != "classification":
         raise ExperimentError(
             f"the samples of {datasets.name} have no classes to divide them by", field="federated.partition",
-            allowed="iid",
+            allowed="iid or owners",
         )  # fmt: skip
     shares = _shares(federated, datasets.num_outputs, seed)
     parts = [by_shares(_classes(split), shares, seed=seed_of(seed, part)) for part, split in splits.items()]
     return Clients(*parts)
+
+
+def _owned(datasets: Datasets, num_clients: int) -> Clients:
+    if datasets.owners is None:
+        raise ExperimentError(
+            f"{datasets.name} does not name the client that holds a sample", field="federated.partition",
+            next_step="Set data.client to a column of a table or data.client_folders of images, or give your "
+            "own Datasets owners.",
+        )  # fmt: skip
+    train, validation = datasets.owners
+    num_named = 1 + int(max(train.max(initial=-1), validation.max(initial=-1)))
+    if num_named != num_clients:
+        raise ExperimentError(
+            f"the data name {num_named} clients", field="federated.clients", allowed=str(num_named)
+        )
+    return Clients(by_owner(train, num_clients), by_owner(validation, num_clients))
 
 
 def _shares(federated: Federated, num_classes: int, seed: int) -> np.ndarray:
