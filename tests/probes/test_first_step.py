@@ -190,6 +190,14 @@ def test_data_that_cannot_be_read_is_refused() -> None:
         try_model(data="own_first:no_samples")
 
 
+def test_data_that_cannot_be_divided_among_clients_are_refused() -> None:
+    training = {"optimizer": "sgd", "global_batch": 16}
+    with pytest.raises(ExperimentError, match=r"^federated.partition: digits does not name the client"):
+        try_model(federated={"clients": 3, "partition": "owners"}, training=training)
+    with pytest.raises(ExperimentError, match=r"^federated.partition.labels: .* cannot hold 10 classes"):
+        try_model(federated={"clients": 2, "partition": {"labels": 3}}, training=training)
+
+
 @pytest.mark.parametrize("name", ["early", "returns", "continues"])
 def test_a_function_runs_until_its_first_report(name: str) -> None:
     steps = try_function(name, search={"rate": {"low": 0.0, "high": 1.0}})

@@ -262,8 +262,10 @@ def _make_step(task: TrialTask) -> None:
     from workbench.planning.settings import resolve
     from workbench.strategies.capabilities import capabilities_of
     from workbench.training.assembly import assemble
+    from workbench.training.clients import clients_of
     from workbench.training.device import join_trial
     from workbench.training.evaluation import measure_own
+    from workbench.training.loading import load_trial_data
     from workbench.training.source import WorkerBatch
 
     plan = resolve(task.experiment, task.params).plan
@@ -277,6 +279,9 @@ def _make_step(task: TrialTask) -> None:
     worker = join_trial(task)
     try:
         parts = assemble(task, worker)
+        if (federated := parts.settings.federated) is not None:
+            datasets = load_trial_data(task.run_id, task.experiment, task.seed)
+            clients_of(datasets, federated, task.experiment.seed)
         if plan.workers_per_replica > 1:
             _check_division(task, parts.settings, plan)
         size = parts.settings.plan.micro_batch
