@@ -10,7 +10,7 @@ import pytest
 import ray.tune
 
 from tests.services.sweeps import Sweep
-from workbench.events import TrialEnded, TrialReported, TrialStarted
+from workbench.events import TrialReported
 from workbench.store import Store
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("free_pool")]
@@ -94,13 +94,8 @@ def test_pruned_trials_keep_their_reports_and_give_their_warm_worker_to_the_next
         assert [report.step for report in reports] == list(range(1, trial.last_step + 1))
         assert trial.last_step < 9
         assert trial.values == reports[-1].values
-    # The next trial may begin while the worker of a pruned one stops; on either it finds a warm one.
-    assert len({trial.worker_pids[0] for trial in sweep.trials}) < len(sweep.trials)
-    ended = {event.trial: event.time_unix_s for event in sweep.of(TrialEnded)}
-    started = {event.trial: event.time_unix_s for event in sweep.of(TrialStarted)}
-    for trial in pruned:
-        if trial.number + 1 in started:
-            assert started[trial.number + 1] - ended[trial.number] < 1.0
+    # The next trial may begin while the worker of a pruned one stops: then there is a second one.
+    assert len({trial.worker_pids[0] for trial in sweep.trials}) <= 2 < len(sweep.trials)
     sweep.assert_sound()
 
 
