@@ -10,7 +10,7 @@ import pytest
 import ray.tune
 
 from tests.services.sweeps import Sweep
-from workbench.events import TrialReported
+from workbench.events import TrialEnded, TrialReported
 from workbench.store import Store
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("free_pool")]
