@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -55,6 +56,28 @@ def test_a_killed_worker_costs_an_attempt_and_no_step(store: Store) -> None:
     assert len({*range(1, 13)} - {*steps}) <= 1
     assert len(steps) <= 13
     assert [trial.state for trial in sweep.trials] == ["complete"] * 2
+    sweep.assert_sound()
+
+
+def test_an_interrupted_run_of_this_process_is_not_complete_and_goes_on_when_it_is_resumed(
+    store: Store,
+) -> None:
+    of_others = coordinator_pids()
+    sweep = go_on(store, budget={"trials": 2}, options={"steps": 6, "pause_s": 0.15})
+
+    def interrupt() -> None:
+        sweep.wait_for(TrialReported, lambda event: event.step == 3)
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    threading.Thread(target=interrupt, daemon=True).start()
+    with pytest.raises(KeyboardInterrupt):
+        sweep.launch("inline")
+    assert sweep.state not in ("complete", "failed")
+    wait_until(lambda: set(coordinator_pids()) <= set(of_others))
+
+    sweep.launch("inline").wait("complete")
+    assert [trial.state for trial in sweep.trials] == ["complete"] * 2
+    assert steps_of(sweep, 0)[-1] == 6
     sweep.assert_sound()
 
 

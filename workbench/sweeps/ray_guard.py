@@ -28,6 +28,19 @@ class CoordinatorManager(RayActorManager):
     """Starts coordinators for Tune; any RayError of one is its death, after which Tune tries again."""
 
     _coordinators: Any = None
+    _latest: CoordinatorManager | None = None
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        """Manage the coordinators of the run that begins."""
+        super().__init__(*arguments, **options)
+        CoordinatorManager._latest = self
+
+    @classmethod
+    def end_all(cls) -> None:
+        """End the coordinators of a run that Tune left in the middle; their workers are returned."""
+        if cls._latest is not None:
+            cls._latest.cleanup()
+            cls._latest = None
 
     def add_actor(  # type: ignore[override]
         self, cls: Any, kwargs: dict[str, Any], **others: Any

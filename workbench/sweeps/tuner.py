@@ -39,6 +39,8 @@ def fit(conductor: Conductor, name: str, concurrency: int) -> None:
     # The conductor decides how many trials may start, and must be called also while some of them wait.
     os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = UNLIMITED
     os.environ["TUNE_GLOBAL_CHECKPOINT_S"] = NEVER_S
+    # With a handler of its own, Tune takes an interruption for the end of a run.
+    os.environ["TUNE_DISABLE_SIGINT_HANDLER"] = "1"
     ray_guard.install()
     # It warns once per trial that the files of Tune's loggers are missing.
     logging.getLogger("ray.tune.analysis").setLevel(logging.ERROR)
@@ -66,7 +68,11 @@ def fit(conductor: Conductor, name: str, concurrency: int) -> None:
                 checkpoint_config=ray.tune.CheckpointConfig(checkpoint_frequency=0, checkpoint_at_end=False),
             ),
         )
-        tuner.fit()
+        try:
+            tuner.fit()
+        except BaseException:
+            ray_guard.CoordinatorManager.end_all()
+            raise
 
 
 def _resources(concurrency: int) -> dict[str, float]:

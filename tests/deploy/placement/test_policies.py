@@ -70,6 +70,18 @@ def test_mapping_sends_what_ends_earlier_here_where_devices_are_saturated() -> N
     assert Mapping().expect(busy).load["end"] < 1.0
 
 
+def test_mapping_lets_no_queue_grow_without_end_where_that_can_be_avoided() -> None:
+    # So few requests go on that those which wait for ever on the last tier do not show in the p95 of all.
+    scene = system(
+        devices=100, servers=1, device_s=(0.01, 0.2), server_s=(0.001, 0.04), arrivals_per_s=10.0,
+        send_s=0.02, threshold=0.033,
+    )  # fmt: skip
+    assert EndCloud().expect(scene).load["cloud"] > 1.0
+    assert EndCloud().expect(scene).quantile_s(0.95) < 0.1
+    assert max(Mapping().expect(scene).load.values()) < 1.0
+    assert max(play(Mapping(), scene).load.values()) < 1.0
+
+
 @pytest.mark.parametrize("policy", [End(), EndCloud(), Cloud(), Mapping(), Threshold()])
 @pytest.mark.parametrize(
     ("load", "sent_accuracy", "received_s"),

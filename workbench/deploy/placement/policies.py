@@ -167,7 +167,8 @@ class Mapping:
         """Return by how much a request must end earlier on its own device to stay there.
 
         It is the smallest of some charges whose expected p95 is within 1 % of the best: 0 where devices are
-        quiet, and infinite where nothing should stay.
+        quiet, and infinite where nothing should stay. A charge with which a queue would grow without end is
+        the last resort, also where so few requests stand in it that p95 does not show it.
         """
         if not system.can_finish_here or not (system.exits > 0).any():
             return 0.0
@@ -175,6 +176,9 @@ class Mapping:
         charges_s = [0.0, *(max(0.0, -advantage_s) + here_s.mean() * part for part in _CHARGES), np.inf]
         found = [self._expect(system, float(charge_s)) for charge_s in charges_s]
         times_s = np.array([outcome.quantile_s(0.95) for outcome in found])
+        is_stable = np.array([max(outcome.load.values()) < 1.0 for outcome in found])
+        if is_stable.any():
+            times_s[~is_stable] = np.inf
         if np.isinf(times_s).all():
             return float(charges_s[int(np.argmin([max(outcome.load.values()) for outcome in found]))])
         return float(charges_s[int(np.argmax(times_s <= _EQUAL * times_s.min()))])
