@@ -64,6 +64,22 @@ def test_lines_and_summary_go_by_the_same_clock(shell: Shell) -> None:
     assert "after 10 s:" in summary
 
 
+def test_the_summary_shows_some_failures_and_how_many_more_there_are(shell: Shell) -> None:
+    store, run_id = _new_run(shell.folder)
+    failed = [
+        event
+        for number in range(5)
+        for event in trial_events(number, at_s=101 + number, state="failed", reason="error")
+    ]
+    append(store, run_id, [*begin(100), *failed, *finish(120)])
+
+    _, out, _ = shell("follow", run_id)
+
+    summary = out.partition("\n\n")[2].splitlines()
+    assert [line.split()[2] for line in summary if line.startswith("failed ")] == ["0", "1", "2"]
+    assert "        and 2 more" in summary
+
+
 def test_the_time_of_a_line_is_not_in_microseconds(shell: Shell) -> None:
     store, run_id = _new_run(shell.folder)
     first, *others = begin(100)

@@ -37,6 +37,7 @@ _CHUNK_EVENTS = 2000
 _STORE_PATIENCE_S = 60.0
 _DRIVER_PATIENCE_S = 120.0
 _HEAD_EVERY_S = 1.0
+_MAX_FAILED = 3
 
 
 def follow_to_end(
@@ -143,8 +144,11 @@ def print_end(run: Run, history: History, state: RunState, *, report: str | None
             echo(f"        {name:<{width}}  {format_value(value)}")
     if len(history.objectives) > 1 and len(front := history.front()) > len(shown):
         echo(f"        and {len(front) - len(shown)} more on the front of {len(front)}")
-    for trial in history.in_state("failed")[:3]:
+    failed = history.in_state("failed")
+    for trial in failed[:_MAX_FAILED]:
         echo(f"failed  trial {trial.number} {format_params(trial.params)}: {last_line(trial)}", fg="red")
+    if len(failed) > _MAX_FAILED:
+        echo(f"        and {len(failed) - _MAX_FAILED} more", fg="red")
     for line in replay_lines(run):
         echo(line)
     if report is not None:
