@@ -209,7 +209,8 @@ def test_the_schema_for_editors_describes_every_section(shell: Shell) -> None:
     assert set(schema["properties"]) == set(Experiment.model_fields)
 
 
-def test_the_doctor_finds_runs_that_train_nothing(shell: Shell) -> None:
+def test_the_doctor_finds_runs_that_train_nothing(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORKBENCH_HOME", str(shell.folder / "home"))  # not that of a busy head
     with Store.open(str(shell.folder / "store.sqlite")) as store:
         run_id = store.create_run(Experiment(**EXPERIMENT))
         proposed = trial_events(0, at_s=-100)[0]
