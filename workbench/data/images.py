@@ -61,10 +61,13 @@ class ImagesOptions(DatasetOptions):
     def load(self, *, seed: int, cache: Path | None) -> Datasets:
         """List and split the images; see DatasetOptions.load."""
         folder = existing_path(self.path)
+        owners = of_files = None
+        listed: dict[str, Listed] = {}
         if self.client_folders:
-            return self._load_clients(folder, seed, cache)
-        listed = {part: _list(folder / name) for part, name in _part_names(folder).items()}
-        whole = listed.get("train") or _list(folder)
+            whole, of_files = _list_clients(folder)
+        else:
+            listed = {part: _list(folder / name) for part, name in _part_names(folder).items()}
+            whole = listed.get("train") or _list(folder)
         names, train = whole[0], self._split(whole, cache)
         for part, (part_names, _, _) in listed.items():
             if part_names != names:
@@ -83,6 +86,8 @@ class ImagesOptions(DatasetOptions):
                 len(train), validation_fraction=self.validation_fraction, seed=seed, classes=train.targets
             )
             train, validation = train.part(kept), train.part(held_out)
+            if of_files is not None:
+                owners = of_files[kept], of_files[held_out]
         return Datasets(
             name="images",
             task="classification",
@@ -92,20 +97,8 @@ class ImagesOptions(DatasetOptions):
             input_shape=(self.channels, self.size, self.size),
             num_outputs=len(names),
             class_names=names,
+            owners=owners,
         )
-
-    def _load_clients(self, folder: Path, seed: int, cache: Path | None) -> Datasets:
-        """Read the images of all clients, of which a share of each class is held out."""
-        names, files, targets, owners = _list_clients(folder)
-        split = self._split((names, files, targets), cache)
-        kept, held_out = split_indices(
-            len(split), validation_fraction=self.validation_fraction, seed=seed, classes=targets
-        )
-        return Datasets(
-            "images", "classification", split.part(kept), split.part(held_out),
-            (self.channels, self.size, self.size), len(names), class_names=names,
-            owners=(owners[kept], owners[held_out]),
-        )  # fmt: skip
 
     def reading(self, *, seed: int) -> Reading:
         """Return how pixels from 0 to 255 become inputs; see DatasetOptions.reading."""
@@ -246,8 +239,8 @@ def _list(folder: Path) -> Listed:
     return tuple(entry.name for entry in class_folders), np.array(files), np.array(targets, dtype=np.int64)
 
 
-def _list_clients(folder: Path) -> tuple[tuple[str, ...], np.ndarray, np.ndarray, np.ndarray]:
-    """Return the classes of all clients, and the files, their classes and their clients.
+def _list_clients(folder: Path) -> tuple[Listed, np.ndarray]:
+    """Return what all clients hold, and the client of each file.
 
     A client need not have every class.
     """
@@ -268,7 +261,7 @@ def _list_clients(folder: Path) -> tuple[tuple[str, ...], np.ndarray, np.ndarray
         )  # fmt: skip
     files, classes, owners = zip(*found, strict=True)
     targets = np.array([names.index(name) for name in classes], dtype=np.int64)
-    return names, np.array(files), targets, np.array(owners)
+    return (names, np.array(files), targets), np.array(owners)
 
 
 def pixel_reading(train: Split) -> Reading:

@@ -70,7 +70,7 @@ def fit(conductor: Conductor, name: str, concurrency: int) -> None:
         )
         try:
             tuner.fit()
-        except BaseException:
+        except KeyboardInterrupt:  # after an error, Ray may not answer
             ray_guard.CoordinatorManager.end_all()
             raise
 
