@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -329,3 +330,39 @@ def test_a_run_that_has_ended_takes_no_commands(shell: Shell) -> None:
         code, _, err = shell(*words)
         assert code == 1
         assert err.startswith("error: ")
+
+
+CURVE = """
+import time
+
+def train(config, report):
+    for step in range(200):
+        report(loss=config["lr"] / (1 + step))
+        time.sleep(0.1)
+"""
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("ray_head")
+def test_a_run_in_this_process_shows_its_lines_as_they_come_and_ends_like_an_interrupted_one(
+    shell: Shell,
+) -> None:
+    (shell.folder / "curve.py").write_text(CURVE)
+    search, objectives = {"lr": {"low": 0.1, "high": 1.0}}, [{"metric": "loss", "goal": "minimize"}]
+    experiment = Experiment(train="curve:train", search=search, objectives=objectives, budget={"trials": 2})
+    (shell.folder / "curve.yaml").write_text(experiment.to_yaml())
+    process = shell.process("sweep", "curve.yaml", "--launcher", "inline")
+    assert process.stdout is not None
+    for line in process.stdout:
+        if re.search(r"trial \d running", line):
+            break
+    assert process.poll() is None
+
+    process.send_signal(signal.SIGTERM)
+
+    out, err = process.communicate(timeout=30)
+    with Store.open(str(shell.folder / "store.sqlite")) as store:
+        row = store.run("last")
+    assert (process.returncode, row.state) == (130, "lost")
+    assert err.strip() == (f"The run ended with this process. To continue it: workbench resume {row.run_id}")
+    assert "best" not in out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -79,6 +80,16 @@ def test_run_left_unfinished_is_lost_though_its_lease_was_given_back(
     time.sleep(0.4)
     assert store.run(run_id).state == "lost"
     assert store.runs()[0].state == "lost"
+
+
+def test_a_run_whose_writer_is_left_by_an_error_is_lost_at_once(store: Store, experiment: Experiment) -> None:
+    run_id = store.create_run(experiment)
+    with contextlib.suppress(KeyboardInterrupt), take(store, run_id, 15.0) as writer:
+        writer.append(RunStateChanged(state="running"))
+        raise KeyboardInterrupt
+    assert store.run(run_id).state == "lost"
+    with take(store, run_id, 15.0):
+        assert store.run(run_id).state == "running"
 
 
 def test_following_ends_when_asked_and_nothing_is_new(store: Store, experiment: Experiment) -> None:

@@ -23,6 +23,8 @@ from workbench.formatting import format_duration
 if TYPE_CHECKING:
     from workbench.automl_pipeline import AutoML
     from workbench.automl_pipeline.targets import Task
+    from workbench.events import RunState
+    from workbench.history import History
 
 _NONE_COMPLETE = 4
 
@@ -53,7 +55,14 @@ def automl(
     FILE is a .csv, .tsv or .parquet file, or the name of a bundled data set.
     """
     from workbench.automl_pipeline import launch
-    from workbench.cli.following import detached, interrupted, waiting_for_the_driver
+    from workbench.cli.automl_progress import CandidatesView
+    from workbench.cli.following import (
+        detached,
+        follow_to_end,
+        follow_while,
+        interrupted,
+        waiting_for_the_driver,
+    )
     from workbench.runs.interruption import ended_like_interrupted
 
     began_s = time.monotonic()
@@ -63,14 +72,23 @@ def automl(
     )  # fmt: skip
     for note in found.notes:
         print_note(note)
+
+    def drive() -> None:
+        launch.start(found, began_s=began_s, launcher=launcher, address=address)
+
     try:
+        if launcher == "inline" and not detach:
+            with ended_like_interrupted():
+                followed = follow_while(drive, found.run, as_json=as_json, make_view=CandidatesView)
+                return _print_result(found, *followed, began_s, as_json=as_json)
         with waiting_for_the_driver(found.run):
-            launch.start(found, began_s=began_s, launcher=launcher, address=address)
+            drive()
         if detach:
             _say_how_to_use(found)
             return detached(found.run, as_json=as_json)
-        with ended_like_interrupted():  # once more, as Ray has put its own way in place
-            return _stay(found, began_s, as_json=as_json)
+        with ended_like_interrupted():
+            followed = follow_to_end(found.run, as_json=as_json, make_view=CandidatesView)
+            return _print_result(found, *followed, began_s, as_json=as_json)
     except KeyboardInterrupt:
         code = interrupted(found.run, launcher)
         _say_how_to_use(found)
@@ -82,12 +100,12 @@ def _say_how_to_use(found: AutoML) -> None:
     click.echo(f"Its result, once it has ended: wb.AutoML.attach({found.run.run_id!r})", err=True)
 
 
-def _stay(found: AutoML, began_s: float, *, as_json: bool) -> int:
-    from workbench.cli.automl_progress import CandidatesView
+def _print_result(
+    found: AutoML, history: History, state: RunState, began_s: float, *, as_json: bool
+) -> int:  # fmt: skip
+    """Print the result of a run that has ended, and return the exit code."""
     from workbench.cli.exit_codes import exit_code_of_run
-    from workbench.cli.following import follow_to_end
 
-    history, state = follow_to_end(found.run, as_json=as_json, make_view=CandidatesView)
     if not found.has_result:
         click.echo(f"{found.run.name} {state}: no model was trained", err=True)
         return exit_code_of_run(history, state)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import socket
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
@@ -41,8 +43,9 @@ _MAX_FAILED = 3
 
 
 def follow_to_end(
-    run: Run, *, as_json: bool, driver_after: int | None = None, make_view: MakeView | None = None
-) -> tuple[History, RunState]:
+    run: Run, *, as_json: bool, driver_after: int | None = None, make_view: MakeView | None = None,
+    is_over: Callable[[], bool] = lambda: False,
+) -> tuple[History, RunState]:  # fmt: skip
     """Show a run until it ends or is lost.
 
     Args:
@@ -50,6 +53,7 @@ def follow_to_end(
         as_json: Show the run on stderr, so that stdout has only the JSON document.
         driver_after: A new driver was started: wait for its first event after this one.
         make_view: Makes the view from the history and whether it is shown on stderr; None for the trials.
+        is_over: Returns whether nothing more will happen, whatever the state of the run.
 
     Returns:
         Its history and its last state.
@@ -62,9 +66,33 @@ def follow_to_end(
     view = make_view(history, as_json) if make_view else _make_view(run, history, stderr=as_json)
     try:
         with run.store.listen() as news:
-            return history, _watch(run, history, view, news, driver_after)
+            return history, _watch(run, history, view, news, driver_after, is_over)
     finally:
         view.close()
+
+
+def follow_while(
+    drive: Callable[[], object], run: Run, *, as_json: bool, make_view: MakeView | None = None
+) -> tuple[History, RunState]:
+    """Show a run while this thread drives it; result and errors as in `follow_to_end`.
+
+    Args:
+        drive: Drives the run, and returns when it has ended; its errors are raised.
+        run: The run.
+        as_json: As in `follow_to_end`.
+        make_view: As in `follow_to_end`.
+    """
+    is_over = threading.Event()
+    with ThreadPoolExecutor(1, "view") as pool:
+        followed = pool.submit(
+            follow_to_end, run, as_json=as_json, make_view=make_view, is_over=is_over.is_set,
+            driver_after=run.row.last_seq,
+        )  # fmt: skip
+        try:
+            drive()
+        finally:
+            is_over.set()
+    return followed.result()
 
 
 @contextlib.contextmanager
@@ -172,13 +200,16 @@ def _make_view(run: Run, history: History, *, stderr: bool) -> View:
     return LinesView(history, stderr=stderr)
 
 
-def _watch(run: Run, history: History, view: View, news: Listener, driver_after: int | None) -> RunState:
+def _watch(
+    run: Run, history: History, view: View, news: Listener, driver_after: int | None,
+    is_over: Callable[[], bool],
+) -> RunState:  # fmt: skip
     cursor, began_s, read_s = 0, time.monotonic(), time.monotonic()
     driven, head = driver_after is None, _DriversHead(history)
     while True:
         try:
             # Read the state first: a run that has ended by then adds no events afterwards.
-            state = run.state
+            is_last, state = is_over(), run.state
             stored = run.store.events(run.run_id, after=cursor, limit=_CHUNK_EVENTS)
         except StoreUnavailableError as error:
             if time.monotonic() - read_s > _STORE_PATIENCE_S:
@@ -197,7 +228,7 @@ def _watch(run: Run, history: History, view: View, news: Listener, driver_after:
         view.refresh(state)
         if stored:
             continue
-        if driven and (state in FINISHED_RUN_STATES or state == "lost"):
+        if is_last or (driven and (state in FINISHED_RUN_STATES or state == "lost")):
             return state
         if not driven and time.monotonic() - began_s > _DRIVER_PATIENCE_S:
             raise RunError(

@@ -14,6 +14,7 @@ from workbench.cli.exit_codes import exit_code_of_run
 from workbench.cli.following import (
     detached,
     follow_to_end,
+    follow_while,
     interrupted,
     print_end,
     waiting_for_the_driver,
@@ -86,9 +87,15 @@ def sweep(
         experiment, store=store, run_id=run_id, launcher=launcher, address=address, warm_start=earlier,
         like=like,
     )  # fmt: skip
+
+    def drive() -> None:
+        runs.start(run, launcher=launcher, address=address, warm_start=earlier)
+
+    if launcher == "inline" and not detach:
+        return follow_run(run, as_json=as_json, with_report=True, drive=drive)
     try:
         with waiting_for_the_driver(run):
-            runs.start(run, launcher=launcher, address=address, warm_start=earlier)
+            drive()
     except KeyboardInterrupt:
         return interrupted(run, launcher)
     if detach:
@@ -142,9 +149,15 @@ def resume(run_id: str, detach: bool, launcher: str, address: str | None, as_jso
 def _continue(run: Run, *, detach: bool, launcher: str, address: str | None, as_json: bool) -> int:
     """Start a driver for a run, unless it has one, and follow the run."""
     driver_after = None if run.is_under_way else run.row.last_seq
+
+    def drive() -> None:
+        run.resume(launcher=launcher, address=address)
+
+    if launcher == "inline" and driver_after is not None and not detach:
+        return follow_run(run, as_json=as_json, with_report=True, drive=drive)
     try:
         with waiting_for_the_driver(run):
-            run.resume(launcher=launcher, address=address)
+            drive()
     except KeyboardInterrupt:
         return interrupted(run, launcher)
     if detach:
@@ -152,8 +165,7 @@ def _continue(run: Run, *, detach: bool, launcher: str, address: str | None, as_
         return detached(run, as_json=as_json, how=how)
     return follow_run(
         run, as_json=as_json, with_report=True, driver_after=driver_after,
-        # If the driver was about to die, the user need not repeat the command.
-        when_lost=lambda: run.resume(launcher=launcher, address=address),
+        when_lost=drive,  # if the driver was about to die, the user need not repeat the command
     )  # fmt: skip
 
 
@@ -172,20 +184,32 @@ def replay(run_id: str, detach: bool, launcher: str, address: str | None, as_jso
 
 def follow_run(
     run: Run, *, as_json: bool, with_report: bool = False, driver_after: int | None = None,
-    when_lost: Callable[[], object] | None = None,
+    when_lost: Callable[[], object] | None = None, drive: Callable[[], object] | None = None,
 ) -> int:  # fmt: skip
-    """Follow a run to its end, print how it ended, and return the exit code."""
+    """Follow a run to its end, print how it ended, and return the exit code.
+
+    Args:
+        run: The run.
+        as_json: As in `follow_to_end`.
+        with_report: Whether its report is written.
+        driver_after: As in `follow_to_end`.
+        when_lost: Starts another driver if the run is lost.
+        drive: Drives the run in this process, meanwhile; None where another process does.
+    """
     from workbench.runs.interruption import ended_like_interrupted
 
     try:
         with ended_like_interrupted():
-            history, state = follow_to_end(run, as_json=as_json, driver_after=driver_after)
+            if drive is None:
+                history, state = follow_to_end(run, as_json=as_json, driver_after=driver_after)
+            else:
+                history, state = follow_while(drive, run, as_json=as_json)
             if state == "lost" and when_lost is not None:
                 driver_after = run.row.last_seq
                 when_lost()
                 history, state = follow_to_end(run, as_json=as_json, driver_after=driver_after)
     except KeyboardInterrupt:
-        return interrupted(run)
+        return interrupted(run, "ray" if drive is None else "inline")
     is_wanted = with_report and history.best() is not None and not is_relayed()
     report = _write_report(run) if is_wanted else None
     if as_json:

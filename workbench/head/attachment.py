@@ -10,6 +10,7 @@ import contextlib
 import importlib.util
 import logging
 import os
+import signal
 import socket
 import threading
 import warnings
@@ -219,7 +220,7 @@ def _attach(address: str, runtime_environment: dict[str, Any] | None = None) -> 
     # Ray prints its raylet's messages about dead workers even with log_to_driver=False.
     worker.print_to_stdstream = _log_message
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), _termination_kept():
             # Some versions of Ray announce a default of later ones whenever a process attaches.
             warnings.filterwarnings("ignore", ".*accelerator visible devices", FutureWarning)
             ray.init(
@@ -231,6 +232,19 @@ def _attach(address: str, runtime_environment: dict[str, Any] | None = None) -> 
             f"cannot attach to Ray at {address}: {first_line_of(error)}",
             next_step=suggest("doctor", lead="To check the local head"),
         ) from error
+
+
+@contextlib.contextmanager
+def _termination_kept() -> Iterator[None]:
+    """Keep what SIGTERM does to this process: Ray's own handler writes its stack to the terminal."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)
 
 
 def _load_token(loader: Any) -> None:

@@ -36,6 +36,7 @@ _CHANGE_STATE = runs.update().where(_HELD).values(
 )  # fmt: skip
 _RENEW = runs.update().where(_HELD).values(heartbeat_unix_s=sa.bindparam("now"))
 _RELEASE = runs.update().where(_HELD).values(lease_token=None, heartbeat_unix_s=sa.bindparam("now"))
+_GIVE_UP = _RELEASE.values(lease_timeout_s=0.0)
 _INSERT = events.insert()
 # As text: SQLAlchemy would take as long to run these as SQLite itself.
 _INSERT_SQLITE = (
@@ -123,8 +124,12 @@ class RunWriter:
                 self._write(_RENEW, {"now": self._database.now_unix_s()}, work)
             self._refuse_when_lost()
 
-    def close(self) -> None:
-        """Give the lease back; the run may be written by another from now on."""
+    def close(self, *, gives_up: bool = False) -> None:
+        """Give the lease back; the run may be written by another from now on.
+
+        Args:
+            gives_up: Whether an unfinished run counts as lost at once, instead of after the lease's timeout.
+        """
         if self._closing.is_set():
             return
         self._closing.set()
@@ -132,7 +137,8 @@ class RunWriter:
         with self._lock, translated(self._engine):
             try:
                 if not self._lost:
-                    self._write(_RELEASE, {"now": self._database.now_unix_s()})
+                    release = _GIVE_UP if gives_up else _RELEASE
+                    self._write(release, {"now": self._database.now_unix_s()})
             finally:
                 self._disconnect()
 
@@ -144,7 +150,7 @@ class RunWriter:
     ) -> None:
         # What went wrong inside matters more than a lease that cannot be given back: it ends by itself.
         with contextlib.suppress(StoreError) if error is not None else contextlib.nullcontext():
-            self.close()
+            self.close(gives_up=error is not None)
 
     def _append(self, rows: list[_Row], state: RunStateChanged | None, after: int | None) -> int:
         connection = self._connect()
