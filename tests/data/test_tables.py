@@ -190,3 +190,16 @@ def test_a_column_names_the_client_that_holds_a_row_and_is_no_input(tmp_path):
     with pytest.raises(DataError, match=r"1 of 200 rows have no 'city'") as caught:
         load("table", {**given, "client": "city"}, cache=tmp_path)
     assert caught.value.field == "data.client"
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "expected"),
+    [
+        ("mine.csv", "a;b\n1,5;2,5\n1;2\n", "semicolons; allowed: commas. Save it with commas"),
+        ("mine.tsv", "a,b\n1,2\n", "commas; allowed: tabs"),
+    ],
+)
+def test_a_table_with_another_separator_is_refused_by_its_name(tmp_path, file, text, expected):
+    (tmp_path / file).write_text(text)
+    with pytest.raises(DataError, match=rf"^data.path: the columns of .* are separated by {expected}"):
+        load("table", {"path": str(tmp_path / file), "target": "b"}, cache=None)

@@ -54,6 +54,17 @@ def test_trials_are_filtered_by_comparisons_and_words(tail: RunTail, text: str, 
     assert numbers(tail, text=text) == found
 
 
+def test_a_parameter_that_is_named_like_a_metric_has_a_column_name_of_its_own(tmp_path: Path) -> None:
+    search = {"val_accuracy": {"low": 0.0, "high": 1.0}, "width": {"choices": [8, 16]}}
+    with Store.open(str(tmp_path / "store.sqlite")) as store:
+        tail = RunTail(store, record_run(tmp_path, search=search))
+        tail.catch_up()
+    names = next(csv.reader(io.StringIO(trials_as_csv(tail, TableQuery()))))
+    assert len(set(names)) == len(names)
+    assert {"params.val_accuracy", "values.val_accuracy", "width"} <= set(names)
+    assert numbers(tail, text="values.val_accuracy > 0.9") == [0, 1]
+
+
 def test_a_comparison_that_means_nothing_is_refused(tail: RunTail) -> None:
     with pytest.raises(ArgumentError, match="there is no column 'speed'") as caught:
         numbers(tail, text="speed > 3")

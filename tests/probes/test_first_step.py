@@ -70,6 +70,12 @@ def returns(config, report):
 def diverges(config, report):
     report(step=1, loss=float("nan"))
 
+def diverges_above(config, report):
+    report(loss=float("nan") if config["rate"] > 0.99 else 1.0)
+
+def returns_others(config, report):
+    return {"other": 1.0, "other_5": 2.0}
+
 def fails(config, report):
     return {}["absent"]
 
@@ -219,20 +225,25 @@ def test_objectives_that_the_first_report_lacks_are_named() -> None:
     (step,) = try_function("early", objectives=wanted)
     assert (step.outcome, step.unreported) == ("fine", ("accuracy",))
     note = list(describe_first_steps([step]))[-1]
-    assert note == (
-        "Its first report lacks accuracy: a trial that neither reports nor returns each objective fails."
-    )
+    assert note.startswith("Its first report has loss, and not accuracy: ")
 
 
-def test_objectives_that_are_not_finite_in_the_first_report_are_named() -> None:
-    (step,) = try_function("diverges")
-    assert (step.outcome, step.unreported, step.not_finite) == ("fine", (), ("loss",))
-    assert list(describe_first_steps([step]))[-1] == (
-        "Its first report is not finite in loss: a trial that reports NaN fails as diverged."
-    )
-    command = ["sh", "-c", "echo loss=nan"]
-    steps = try_first_steps(Experiment(**FUNCTION, command=command))
-    assert [(step.outcome, step.not_finite) for step in steps] == [("fine", ("loss",))]
+def test_a_function_that_returns_other_values_than_the_objectives_is_refused() -> None:
+    with pytest.raises(
+        ExperimentError, match=r"^objectives: the function returns other, other_5 .*lacks loss"
+    ):
+        try_function("returns_others")
+
+
+def test_what_is_never_finite_is_refused_and_what_is_not_with_some_values_is_named() -> None:
+    with pytest.raises(ExperimentError, match=r"^train: the first report is not finite in loss"):
+        try_function("diverges")
+    with pytest.raises(ExperimentError, match=r"^command: the first report is not finite in loss"):
+        try_first_steps(Experiment(**FUNCTION, command=["sh", "-c", "echo loss=nan"]))
+    steps = try_function("diverges_above", search={"rate": {"low": 0.0, "high": 1.0}})
+    assert {step.which: step.not_finite for step in steps}["the largest values"] == ("loss",)
+    (warning,) = [line for line in describe_first_steps(steps) if line.startswith("Warning")]
+    assert warning.startswith("Warning: with the largest values its first report is not finite in loss")
 
 
 def test_a_function_that_ends_the_process_is_refused() -> None:

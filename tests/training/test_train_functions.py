@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -19,7 +20,7 @@ from workbench.training import TrialTask, run_trial
 
 
 def run(
-    function: Callable[..., Any],
+    function: Callable[..., Any] | str,
     folder: Path,
     *,
     stop_at: int | None = None,
@@ -119,6 +120,34 @@ def test_what_is_no_number_is_refused_by_name(value: Any, tmp_path: Path) -> Non
     assert (ended.state, ended.reason) == ("failed", "error")
     assert "report.score" in (ended.message or "")
     assert not reports
+
+
+async def awaited(config: dict[str, Any], report: Callable[..., bool]) -> float:
+    return 1.0
+
+
+def yields(config: dict[str, Any], report: Callable[..., bool]) -> Any:
+    yield 1.0
+
+
+A_NUMBER = 3
+
+
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [
+        ("awaited", "an async function"), ("yields", "a generator"), ("A_NUMBER", "a value of type int"),
+    ],
+)  # fmt: skip
+def test_what_is_no_plain_function_is_refused_in_words(name: str, what: str, tmp_path: Path) -> None:
+    ended, _ = run(f"{__name__}:{name}", tmp_path)
+    assert ended.reason == "error"
+    assert re.search(rf" train: {__name__}:{name} is {what}.*plain function", ended.message or "")
+
+
+def test_a_function_that_gives_no_objective_is_described_by_what_it_gives(tmp_path: Path) -> None:
+    ended, _ = run(lambda config, report: {"loss": 1.0, "steps": 3}, tmp_path)
+    assert "without reporting or returning 'score'; it gave loss, steps" in (ended.message or "")
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])

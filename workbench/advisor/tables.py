@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from workbench.errors import DataError
+from workbench.separators import check_separator
 
 _Made = TypeVar("_Made")
 # How alike a name must be to that of a column that lacks.
 _MISSPELT = 0.85
-_OTHER_SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "vertical bars"}
 
 
 @dataclass(frozen=True)
@@ -110,12 +110,7 @@ def _make_of(path: Path, line: int, make: Callable[[dict[str, Any]], _Made], row
 
 def _check_heads(path: Path, heads: list[str], columns: tuple[Column, ...]) -> None:
     """Refuse a table that lacks a column, has one twice, or in which an optional one seems to be misspelt."""
-    for separator, name in _OTHER_SEPARATORS.items():
-        if len(heads) == 1 and separator in heads[0]:
-            raise DataError(
-                f"the columns of {path} are separated by {name}", allowed="commas",
-                next_step="Save it with commas between the columns, and points in decimal numbers.",
-            )  # fmt: skip
+    check_separator(path, heads)
     allowed = ", ".join(each.name + ("" if each.required else " (optional)") for each in columns)
     lacking = [each for each in columns if each.name not in heads]
     for column in lacking:

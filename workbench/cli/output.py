@@ -115,16 +115,16 @@ def describe_first_steps(steps: Sequence[FirstStep]) -> Iterator[str]:
         tried = f" with {', '.join(others)}{' and ' * bool(others)}{last}" if has_params else ""
         elapsed = format_duration(sum(step.elapsed_s for step in made))
         yield f"The first step of a trial succeeded{tried}, in {elapsed}."
-    if unreported := next((step.unreported for step in made if step.unreported), None):
+    if lacking := next((step for step in made if step.unreported), None):
         yield (
-            f"Its first report lacks {', '.join(unreported)}: a trial that neither reports nor returns each "
-            "objective fails."
+            f"Its first report has {', '.join(lacking.reported)}, and not {', '.join(lacking.unreported)}: "
+            "report each objective later or return it, or the trial fails."
         )
     for step in made:
         if step.not_finite:
             yield (
-                f"Its first report{f' with {step.which}' if step.params else ''} is not finite in "
-                f"{', '.join(step.not_finite)}: a trial that reports NaN fails as diverged."
+                f"Warning: with {step.which} its first report is not finite in {', '.join(step.not_finite)}, "
+                f"and such a trial fails as diverged: {format_params(step.params)}"
             )
     for step in steps:
         if step.outcome != "fine":

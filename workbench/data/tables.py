@@ -20,6 +20,7 @@ from workbench.data.options import DatasetOptions, existing_path
 from workbench.data.reading import Reading, some_of
 from workbench.data.splits import ArraySplit, Datasets, Task, divisor, split_indices
 from workbench.errors import DataError, WorkbenchError
+from workbench.separators import check_separator
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -154,6 +155,8 @@ def read_table(path: Path, num_rows: int | None = None, *, only: str | None = No
     wanted = None if only is None else [only]
     try:
         if separator is not None:
+            heads = pd.read_csv(path, sep=separator, nrows=0).columns
+            check_separator(path, list(map(str, heads)), separator, field="data.path")
             return pd.read_csv(path, sep=separator, nrows=num_rows, usecols=wanted)
         if endings and endings[-1] in PARQUET_ENDINGS:
             return pd.read_parquet(path, columns=wanted)

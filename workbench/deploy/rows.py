@@ -17,6 +17,7 @@ import numpy as np
 from workbench.deploy.card import Card
 from workbench.deploy.predictor import Answers
 from workbench.errors import DataError
+from workbench.separators import check_separator
 
 _SEPARATORS = {".csv": ",", ".tsv": "\t"}
 _UNNAMED = re.compile(r"x\d+")
@@ -103,6 +104,7 @@ def _from_file(card: Card, path: Path) -> Mapping[str, Any]:
         with path.open(newline="", encoding="utf-8-sig") as opened:
             rows = csv.DictReader(opened, delimiter=_SEPARATORS[endings[-1]])
             names = list(rows.fieldnames or [])
+            check_separator(path, names, _SEPARATORS[endings[-1]])
             listed = list(rows)
     except (OSError, ValueError, csv.Error) as error:
         if isinstance(error, DataError):

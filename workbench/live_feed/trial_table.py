@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from workbench.errors import ArgumentError
@@ -145,13 +145,20 @@ def duration_s(trial: Trial) -> float | None:
 def _columns(history: History, metrics: list[str]) -> list[TableColumn]:
     params = dict.fromkeys(history.experiment.search.root)
     params |= dict.fromkeys(name for trial in history.trials.values() for name in trial.params)
+    taken = {"trial", "state", *(label for label, _ in _PROGRESS.values())}
+
+    def name_apart(kind: str, name: str, others: Collection[str]) -> str:  # as the table in Python does
+        return f"{kind}.{name}" if name in taken or name in others else name
+
     columns = [
         TableColumn(key="number", label="trial", kind="number"),
         TableColumn(key="state", label="state", kind="state"),
-        *(TableColumn(key=f"value:{name}", label=name, kind="value") for name in metrics),
-        *(TableColumn(key=f"param:{name}", label=name, kind="param") for name in params),
+        *(TableColumn(key=f"value:{name}", label=name_apart("values", name, params), kind="value")
+          for name in metrics),
+        *(TableColumn(key=f"param:{name}", label=name_apart("params", name, metrics), kind="param")
+          for name in params),
         *(TableColumn(key=key, label=label, kind="progress") for key, (label, _) in _PROGRESS.items()),
-    ]
+    ]  # fmt: skip
     trials = history.trials.values()
     return [
         column.model_copy(update={"is_empty": all(_value(trial, column.key) is None for trial in trials)})

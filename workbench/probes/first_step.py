@@ -14,7 +14,7 @@ import resource
 import signal
 import tempfile
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import perf_counter
@@ -55,6 +55,7 @@ class FirstStep:
         outcome: Whether the step was made, or why it is not known whether it can be.
         elapsed_s: Seconds that it took.
         unreported: Objectives that the first report of a train function lacks.
+        reported: The names in that report.
         not_finite: Objectives that are NaN or infinite in the first report of a train function or program.
     """
 
@@ -63,6 +64,7 @@ class FirstStep:
     outcome: Outcome
     elapsed_s: float
     unreported: tuple[str, ...] = ()
+    reported: tuple[str, ...] = ()
     not_finite: tuple[str, ...] = ()
 
 
@@ -88,8 +90,25 @@ def try_first_steps(experiment: Experiment, *, limit_s: float = LIMIT_S) -> list
     except NoAnswerInTimeError:
         which, params = next(configurations_to_try(experiment))
         return [FirstStep(which, params, "out of time", limit_s + _MARGIN_S)]
-    names = ("unreported", "not_finite")
-    return [FirstStep(**step | {name: tuple(step[name]) for name in names}) for step in found]
+    names = ("unreported", "reported", "not_finite")
+    steps = [FirstStep(**step | {name: tuple(step[name]) for name in names}) for step in found]
+    _refuse_what_always_diverges(experiment, [step for step in steps if step.outcome == "fine"])
+    return steps
+
+
+def _refuse_what_always_diverges(experiment: Experiment, made: list[FirstStep]) -> None:
+    """Refuse an experiment if no configuration that was tried has finite objectives in its first report."""
+    if not made or not all(step.not_finite for step in made):
+        return
+    tried = [f"{step.which}: {format_params(step.params)}" for step in made]
+    raise ExperimentError(
+        f"the first report is not finite in {', '.join(made[0].not_finite)}: a trial that reports NaN fails "
+        "as diverged",
+        field="train" if experiment.command is None else "command",
+        next_step=f"It was tried with {'; '.join(tried)}."
+        if made[0].params
+        else "Correct it, then check again.",
+    )  # fmt: skip
 
 
 class _OutOfTimeError(BaseException):
@@ -99,10 +118,10 @@ class _OutOfTimeError(BaseException):
 class _ReportedError(BaseException):
     """The first report was made. No Exception, so that user code does not catch it."""
 
-    def __init__(self, values: Mapping[str, float], *, may_lack: bool) -> None:
-        """Take what was reported, and whether the other objectives may follow in a later report."""
+    def __init__(self, report: TrialReported, *, may_lack: bool) -> None:
+        """Take the report, and whether the other objectives may follow in a later one."""
         super().__init__()
-        self.values, self.may_lack = values, may_lack
+        self.values, self.returned, self.may_lack = report.values, report.returned, may_lack
 
 
 def _answer(experiment: Experiment, question: dict[str, Any]) -> list[dict[str, Any]]:
@@ -151,8 +170,12 @@ def _task(experiment: Experiment, params: dict[str, JsonValue], folder: Path, *,
     )  # fmt: skip
 
 
-def _try(task: TrialTask, which: str) -> tuple[Outcome, tuple[str, ...], tuple[str, ...]]:
-    """Make the first step of a trial; return also which objectives its first report lacks, or has as NaN.
+def _try(task: TrialTask, which: str) -> tuple[Outcome, tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+    """Make the first step of a trial.
+
+    Returns:
+        The outcome; the objectives that the first report lacks, the names in it, and the objectives that are
+        not finite in it.
 
     Raises:
         WorkbenchError: If it fails.
@@ -160,18 +183,26 @@ def _try(task: TrialTask, which: str) -> tuple[Outcome, tuple[str, ...], tuple[s
     from workbench.training.outcome import describe, ran_out_of_memory
 
     try:
-        return _start(task), (), ()
+        return _start(task), (), (), ()
     except _ReportedError as reported:
         wanted, values = [objective.metric for objective in task.experiment.objectives], reported.values
         lacking = () if reported.may_lack else tuple(name for name in wanted if name not in values)
-        return "fine", lacking, tuple(name for name in wanted if not math.isfinite(values.get(name, 0.0)))
+        if lacking and reported.returned:  # nothing follows
+            raise ExperimentError(
+                f"the function returns {', '.join(values)} without having reported anything, and lacks "
+                f"{', '.join(lacking)}",
+                field="objectives", allowed=list(values),
+                next_step=f"Return {', '.join(lacking)} as well, or name what is returned as the objective.",
+            ) from None  # fmt: skip
+        infinite = tuple(name for name in wanted if not math.isfinite(values.get(name, 0.0)))
+        return "fine", lacking, tuple(values), infinite
     except _OutOfTimeError:
-        return "out of time", (), ()
+        return "out of time", (), (), ()
     except WorkbenchError:
         raise
     except (Exception, SystemExit) as error:  # user code
         if ran_out_of_memory(error):
-            return "out of memory", (), ()
+            return "out of memory", (), (), ()
         raise ExperimentError(
             f"the first step of a trial fails: {describe(error)}{_place_of(error)}",
             field=_field_of(error, task.experiment),
@@ -219,7 +250,7 @@ def _start_program(task: TrialTask) -> Outcome:
 
     def end_at_objective(event: Event) -> bool:
         if isinstance(event, TrialReported) and metrics & event.values.keys():
-            raise _ReportedError(event.values, may_lack=True)
+            raise _ReportedError(event, may_lack=True)
         return False
 
     with _without_output():
@@ -249,7 +280,7 @@ def _without_output() -> Iterator[None]:
 
 def _end_at_report(event: Event) -> bool:
     if isinstance(event, TrialReported):
-        raise _ReportedError(event.values, may_lack=False)
+        raise _ReportedError(event, may_lack=False)
     return False
 
 

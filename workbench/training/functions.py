@@ -52,6 +52,7 @@ def run_function(task: TrialTask, report: Callable[[Event], bool]) -> Outcome:
     if task.segment is not None and task.reported_step >= task.segment.end:
         return Outcome("complete", task.reported_step, dict(task.reported))  # the driver died meanwhile
     function = component.load(field="train")
+    _check_can_be_called(function, component.title)
     config = {**component.options, **task.params}
     worker = None
     if task.num_workers > 1 or "worker" in _parameters(function):
@@ -261,10 +262,9 @@ class _Reporter:
         missing = [item.metric for item in self._objectives if item.metric not in known]
         if missing and not self._stop and self._task.rank == 0:
             raise ExperimentError(
-                f"the function ended without reporting {missing[0]!r}"
-                + ("" if self._values else ", or anything else"),
+                f"the function ended without reporting or returning {missing[0]!r}; it gave "
+                + (", ".join(self._values) or "nothing"),
                 field="objectives",
-                allowed=[*self._values] or None,
                 next_step=f"Call report(step=..., {missing[0]}=...) in the function, or return it.",
             )
         return Outcome("stopped" if self._stop else "complete", self._step, self._values)
@@ -316,6 +316,27 @@ def _as_float(value: Any) -> float | None:
     if getattr(value, "size", None) == 1 or getattr(value, "ndim", None) == 0:
         found = value.item()
     return float(found) if isinstance(found, numbers.Real) else None
+
+
+def _check_can_be_called(function: Any, name: str) -> None:
+    """Refuse what is no function, and functions that return before they have done anything.
+
+    Raises:
+        ExperimentError: If it is one of them.
+    """
+    if not callable(function):
+        what = f"a value of type {type(function).__name__}"
+    elif inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+        what = "an async function, which is not awaited"
+    elif inspect.isgeneratorfunction(function):
+        what = "a generator, because it uses yield"
+    else:
+        return
+    raise ExperimentError(
+        f"{name} is {what}", field="train", allowed="a plain function (config, report)",
+        next_step="Define it by def, and report values by calling report(...) or returning them."
+        if callable(function) else None,
+    )  # fmt: skip
 
 
 def _extra_arguments(

@@ -1,0 +1,38 @@
+"""What separates the columns of a text table, for those that read one: a file saved with another sign.
+
+Reading the table itself is left to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from workbench.errors import DataError
+
+_NAMES = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars"}
+
+
+def check_separator(
+    path: Path, heads: Sequence[str], expected: str = ",", *, field: str | None = None
+) -> None:
+    """Refuse a table whose columns were read as one, because another sign separates them.
+
+    Args:
+        path: The file, for the message.
+        heads: The names of its columns, as they were read.
+        expected: The sign by which they were separated.
+        field: The field of the experiment that names the file.
+
+    Raises:
+        DataError: If there is one column, and its name has another separator in it.
+    """
+    if len(heads) != 1:
+        return
+    for separator, name in _NAMES.items():
+        if separator != expected and separator in heads[0]:
+            points = ", and points in decimal numbers" if separator == ";" else ""
+            raise DataError(
+                f"the columns of {path} are separated by {name}", field=field, allowed=_NAMES[expected],
+                next_step=f"Save it with {_NAMES[expected]} between the columns{points}.",
+            )  # fmt: skip
