@@ -174,6 +174,7 @@ def _show(
     if as_json:
         document: dict[str, Any] = {"plans": [each.to_json() for each in plans]}
         document["recommended"] = None if chosen is None else chosen.scheduler
+        document["cut"] = None if system.cut is None else system.cut.to_json()
         print_json(document if leaks is None else {**document, "leak": [asdict(each) for each in leaks]})
         return
     table = make_table("scheduler", "accuracy", "p50", "p95", "95 %", "bytes", "energy", *(

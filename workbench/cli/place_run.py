@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +16,11 @@ from workbench.errors import ArgumentError
 from workbench.formatting import format_bytes, format_duration, format_percent, format_range, parse_duration_s
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from workbench.deploy.placement.scheduler_plans import Plan
     from workbench.deploy.placement.system import System
+    from workbench.deploy.placement.tiers_file import TiersFile
     from workbench.deploy.tiers.measured_run import Measured, Probes
     from workbench.deploy.tiers.prediction import Expected
 
@@ -39,13 +44,12 @@ def run(
     On this machine one process is started for each tier, and one for each link, which slows it down. Samples
     of the validation split are sent at random moments.
     """
-    from workbench.deploy.placement.assembly import bundle_of, stages_of
-    from workbench.deploy.placement.policies import Mapping
+    from workbench.deploy.placement.assembly import bundle_of
     from workbench.deploy.placement.scheduler_plans import recommend
     from workbench.deploy.placement.schedulers import SCHEDULERS
     from workbench.deploy.placement.tiers_file import read_tiers
-    from workbench.deploy.tiers.measured_run import measure_tiers, poisson_moments_s
-    from workbench.deploy.tiers.prediction import expected_of, framings_of, system_here
+    from workbench.deploy.tiers.measured_run import poisson_moments_s
+    from workbench.deploy.tiers.prediction import system_here
     from workbench.deploy.tiers.samples import bundle_samples
     from workbench.deploy.tiers.sent_evidence import with_sent_evidence
 
@@ -62,27 +66,68 @@ def run(
     tiers, folder = read_tiers(file), file.parent
     bundle = bundle_of(tiers, folder)
     samples, targets = bundle_samples(bundle)
-    system = with_sent_evidence(system_here(tiers, folder, rate), tiers.privacy, bundle, samples, targets)
-    charge_s = Mapping().charge_s(system)
+    schedulers = schedulers or (tiers.place.scheduler,)
+    cut_at = _planned_cut(tiers, folder) if "cut" in schedulers else None
+    here = system_here(tiers, folder, rate, cut_at=cut_at)
+    system = with_sent_evidence(here, tiers.privacy, bundle, samples, targets)
     if tiers.privacy.transport == "plain":
         print_note("privacy.transport: what tiers exchange is not encrypted")
-    found = [
-        measure_tiers(
-            tiers, folder, bundle, samples, targets, scheduler=name, moments_s=moments_s, charge_s=charge_s
-        )
-        for name in schedulers or (tiers.place.scheduler,)
-    ]
-    framings_s = framings_of(stages_of(tiers, bundle), tiers.privacy)
-    expected = [expected_of(system, one.probes, framings_s)[one.scheduler] for one in found]
+    samples_of_run = (samples, targets)
+    each = [_measure(name, tiers, folder, bundle, system, samples_of_run, moments_s) for name in schedulers]
+    found, expected, steps = (list(one) for one in zip(*each, strict=True))
     chosen = recommend([_plan_of(one) for one in found], tiers.place.objective)
     if as_json:
         plans = [
-            {**asdict(one), "probes": _steps(system, one.probes), "expected": asdict(other)}
-            for one, other in zip(found, expected, strict=True)
+            {**asdict(one), "probes": steps_s, "expected": asdict(other)}
+            for one, other, steps_s in zip(found, expected, steps, strict=True)
         ]  # fmt: skip
         print_json({"plans": plans, "recommended": None if chosen is None else chosen.scheduler})
         return
-    _show(found, expected, system)
+    _show(found, expected, steps)
+
+
+def _planned_cut(tiers: TiersFile, folder: Path) -> np.ndarray:
+    """Return where the model is cut for the machines of the file."""
+    from workbench.deploy.placement.assembly import assemble
+    from workbench.deploy.tiers.profiling import profile_stages
+
+    planned, _ = assemble(tiers, folder, measure=profile_stages)
+    if planned.cut is None:
+        raise ArgumentError(
+            "it is not known where to cut this model: its nodes were not measured", field="--scheduler",
+            next_step="Measure the bundle on each machine again with `workbench place profile`; models with "
+            "several inputs are not cut.",
+        )  # fmt: skip
+    return planned.cut.is_there
+
+
+def _measure(
+    scheduler: str, tiers: TiersFile, folder: Path, bundle: Path, system: System,
+    samples: tuple[np.ndarray, np.ndarray], moments_s: Sequence[float],
+) -> tuple[Measured, Expected, dict[str, float]]:  # fmt: skip
+    """Return what was measured with a scheduler, what was expected of it, and the medians of single steps.
+
+    A model that is cut without exits runs as the stages that its parts are.
+    """
+    from workbench.deploy.placement.assembly import stages_of
+    from workbench.deploy.placement.cut_bundle import write_cut
+    from workbench.deploy.placement.policies import Mapping
+    from workbench.deploy.tiers.measured_run import measure_tiers
+    from workbench.deploy.tiers.prediction import expected_of, framings_of
+
+    with tempfile.TemporaryDirectory() as parts:
+        runs_as = scheduler
+        if scheduler == "cut":
+            assert system.cut is not None
+            write_cut(bundle, system.cut.is_there, system.evidence, Path(parts))
+            bundle, (system, runs_as) = Path(parts), system.as_cut()
+        measured = measure_tiers(
+            tiers, folder, bundle, *samples, scheduler=runs_as, moments_s=moments_s,
+            charge_s=Mapping().charge_s(system),
+        )  # fmt: skip
+        framings_s = framings_of(stages_of(tiers, bundle), tiers.privacy)
+        expected = expected_of(system, measured.probes, framings_s)[runs_as]
+    return replace(measured, scheduler=scheduler), expected, _steps(system, measured.probes)
 
 
 def _steps(system: System, probes: Probes) -> dict[str, float]:
@@ -107,7 +152,7 @@ def _plan_of(measured: Measured) -> Plan:
     )  # fmt: skip
 
 
-def _show(found: list[Measured], expected: list[Expected], system: System) -> None:
+def _show(found: list[Measured], expected: list[Expected], steps: list[dict[str, float]]) -> None:
     table = make_table("scheduler", "accuracy", "mean", "p50", "p95", "95 %", "bytes", *(
         f"{what} {name}" for name in found[0].load for what in ("load", "answers")
     ))  # fmt: skip
@@ -124,8 +169,7 @@ def _show(found: list[Measured], expected: list[Expected], system: System) -> No
         table.add_row("  expected", f"{other.accuracy:.4f}", *(format_duration(each) for each in times_s))
     make_console().print(table)
     echo()
-    for one in found:
-        steps_s = _steps(system, one.probes)
+    for one, steps_s in zip(found, steps, strict=True):
         echo(
             f"{one.scheduler}: {one.num_requests} requests, {one.num_unanswered} unanswered, "
             f"{one.num_fallbacks} answered locally because the next tier did not answer, "

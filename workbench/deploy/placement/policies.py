@@ -22,6 +22,7 @@ from workbench.deploy.placement.played_queues import (
     first_stages,
 )
 from workbench.deploy.placement.queues import Wait, bounded_wait, wait_of
+from workbench.deploy.placement.schedulers import SCHEDULERS
 from workbench.deploy.placement.system import System
 
 _WINDOWS = 200
@@ -95,6 +96,22 @@ class Cloud:
             system, requests, ends, system.evidence.is_correct[requests.sample, exits], np.zeros(len(ends)),
             {len(system.names) - 1: times_s}, system.raw_bytes[-1], system.raw_j[-1],
         )  # fmt: skip
+
+
+class WithoutExits:
+    """The model without early exits, cut where one request is answered first: perhaps all on one tier."""
+
+    summary: ClassVar[str] = "without exits, cut where one request is answered first"
+
+    def expect(self, system: System) -> Outcome:
+        """Return what closed forms expect of it."""
+        cut, name = system.as_cut()
+        return SCHEDULERS.load(name)().expect(cut)
+
+    def play(self, system: System, requests: Requests) -> Outcome:
+        """Return what becomes of drawn requests."""
+        cut, name = system.as_cut()
+        return SCHEDULERS.load(name)().play(cut, requests)
 
 
 class EndCloud:

@@ -40,6 +40,28 @@ class StageTiming(_Part):
     p95_s: float = Field(gt=0)
 
 
+class GraphTiming(_Part):
+    """How long the whole model without early exits takes as a tier computes it, and each of its nodes.
+
+    Attributes:
+        sha256: SHA-256 of the graph of the bundle.
+        batch: Samples in a call.
+        call_s: Median time of a call, in seconds.
+        nodes_s: Time of each node of the graph as ONNX Runtime fuses it, by its name, without that of
+            measuring it.
+    """
+
+    sha256: str
+    batch: int = Field(ge=1)
+    call_s: float = Field(gt=0)
+    nodes_s: dict[str, float]
+
+    @property
+    def beyond_nodes_s(self) -> float:
+        """What each call takes beside its nodes."""
+        return max(0.0, self.call_s - sum(self.nodes_s.values()))
+
+
 class FrameTiming(_Part):
     """How long a request takes to another process of the same machine, and an answer back.
 
@@ -79,6 +101,7 @@ class Profile(_Part):
         threads: Number of threads that computed.
         timings: One for each stage and batch.
         frames: One for each way in which inputs and features are sent.
+        graphs: One for each batch of the whole model, where it can be cut.
     """
 
     machine: str
@@ -87,6 +110,7 @@ class Profile(_Part):
     threads: int
     timings: tuple[StageTiming, ...]
     frames: tuple[FrameTiming, ...] = ()
+    graphs: tuple[GraphTiming, ...] = ()
 
     def write(self, path: Path) -> None:
         """Write it, all or nothing."""
@@ -97,6 +121,11 @@ class Profile(_Part):
     def timing(self, sha256: str, batch: int) -> StageTiming | None:
         """Return how long a stage takes; None where it was not measured with that batch."""
         found = [each for each in self.timings if (each.sha256, each.batch) == (sha256, batch)]
+        return found[0] if found else None
+
+    def graph(self, sha256: str, batch: int) -> GraphTiming | None:
+        """Return how long a whole model takes; None where it was not measured with that batch."""
+        found = [each for each in self.graphs if (each.sha256, each.batch) == (sha256, batch)]
         return found[0] if found else None
 
     def frame(self, what: str, features: str, transport: str) -> FrameTiming | None:

@@ -6,7 +6,7 @@ Reading the system from files is left to `assembly`, printing to the command lin
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from workbench.deploy.placement.policies import Policy
 from workbench.deploy.placement.schedulers import SCHEDULERS
 from workbench.deploy.placement.system import System
 from workbench.deploy.placement.tiers_file import Objective
-from workbench.formatting import format_duration, format_rate
+from workbench.formatting import format_bytes, format_duration, format_rate
 
 _NUM_RESAMPLES = 40
 _NUM_BLOCKS = 10
@@ -146,22 +146,23 @@ def _about_choice(plans: Sequence[Plan], recommended: Plan | None) -> str:
 
 def _about_cut(system: System) -> str:
     """Compare the best cut without exits with the whole model on one tier."""
-    last = len(system.names) - 1
-    here_s = float(system.stage_s[0].sum())
-    there_s = float(system.whole_s[last, -1] + system.send_raw_s[last] + system.back_s[last])
-    cut_s = min(
-        (
-            float(system.stage_s[0, 0] + system.rest_s[last, -1] + system.send_s[last])
-            + float(system.back_s[last]),
-        )
-        if system.stage_s.shape[1] > 1
-        else (np.inf,)
+    if system.cut is None:
+        return "Whether a cut alone pays is not known: the nodes of the model were not measured."
+    cut, (first, last) = system.cut, (system.names[0], system.names[-1])
+    times = (
+        f"all on {first} takes {format_duration(cut.alone_s['end'])} for one request, all on {last} "
+        f"{format_duration(cut.alone_s['cloud'])}"
     )
-    pays = "pays" if cut_s < min(here_s, there_s) else "does not pay"
+    if cut.scheduler != "end-cloud":
+        place = first if cut.scheduler == "end" else last
+        return (
+            f"A cut alone, without exits, does not pay: of all cuts between {len(cut.is_there)} nodes, the "
+            f"best leaves all of them on {place}; {times}."
+        )  # fmt: skip
     return (
-        f"A cut alone, without exits, {pays}: one request takes {format_duration(cut_s)} cut after the first "
-        f"stage, {format_duration(here_s)} all on {system.names[0]}, {format_duration(there_s)} all on "
-        f"{system.names[last]}."
+        f"A cut alone, without exits, pays: one request takes {format_duration(cut.alone_s['cut'])} cut "
+        f"after {', '.join(cut.sent)} ({int((~cut.is_there).sum())} of {len(cut.is_there)} nodes on {first}, "
+        f"{format_bytes(float(cut.sent_bytes[-1]))} sent); {times}."
     )
 
 
@@ -203,7 +204,7 @@ def _interval_of(policy: Policy, system: System, spread: float, seed: int) -> tu
     for _ in range(_NUM_RESAMPLES):
         drawn = random.integers(len(system.exits), size=len(system.exits))
         factors = np.exp(random.normal(0.0, spread, size=(len(system.names), 1)))
-        varied = replace(system.of_samples(drawn), stage_s=system.stage_s * factors)
+        varied = system.of_samples(drawn).with_times(factors)
         found.append(policy.expect(varied).quantile_s(0.95))
     low, high = np.quantile(found, [0.025, 0.975], method="nearest")
     return float(low), float(high)

@@ -9,6 +9,7 @@ SCHEDULERS = Registry(
     {
         "end": "workbench.deploy.placement.policies:End",
         "cloud": "workbench.deploy.placement.policies:Cloud",
+        "cut": "workbench.deploy.placement.policies:WithoutExits",
         "end-cloud": "workbench.deploy.placement.policies:EndCloud",
         "mapping": "workbench.deploy.placement.policies:Mapping",
         "threshold": "workbench.deploy.placement.policies:Threshold",

@@ -96,6 +96,13 @@ class Evidence:
         """Return that of samples, by their numbers; those that are named twice count twice."""
         return Evidence(self.confidence[samples], self.is_correct[samples])
 
+    def last(self, num_exits: int) -> Evidence:
+        """Return that of the last exit alone, as the last of some exits at which nothing leaves before."""
+        confidence = np.zeros((len(self.confidence), num_exits))
+        is_correct = np.zeros(confidence.shape, dtype=bool)
+        confidence[:, -1], is_correct[:, -1] = self.confidence[:, -1], self.is_correct[:, -1]
+        return Evidence(confidence, is_correct)
+
     def write(self, folder: Path) -> None:
         """Write them into a bundle."""
         np.savez(folder / EVIDENCE, confidence=self.confidence, is_correct=self.is_correct)

@@ -7,12 +7,50 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from typing_extensions import Self
 
 from workbench.deploy.placement.cascade import exits_at
 from workbench.deploy.placement.stages import Evidence
+
+
+@dataclass(frozen=True)
+class Cut:
+    """The model without early exits, cut where one request is answered first.
+
+    Attributes:
+        scheduler: How it is placed: by `end-cloud`, or whole by `end` or `cloud`.
+        is_there: (nodes,): whether each node of the graph is computed on the last tier.
+        sent: The names of the values that are sent.
+        stage_s: (tiers, parts): time of a part, as `System.stage_s`.
+        send_s: As `System.send_s`, of the values.
+        received_s: As `System.received_s`, of the values.
+        sent_bytes: As `System.sent_bytes`, of the values.
+        send_j: As `System.send_j`, of the values.
+        alone_s: Time of one request on an idle system, by scheduler: cut here, `end` and `cloud`.
+        sent_evidence: How the model does on values as they are received; None if that changes nothing.
+    """
+
+    scheduler: str
+    is_there: np.ndarray
+    sent: tuple[str, ...]
+    stage_s: np.ndarray
+    send_s: np.ndarray
+    received_s: np.ndarray
+    sent_bytes: np.ndarray
+    send_j: np.ndarray
+    alone_s: dict[str, float]
+    sent_evidence: Evidence | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return where it is, and what one request takes, as plain values."""
+        return {
+            "scheduler": self.scheduler, "after": list(self.sent), "num_nodes": len(self.is_there),
+            "num_nodes_here": int((~self.is_there).sum()), "bytes_per_sample": float(self.sent_bytes[-1]),
+            "alone_s": self.alone_s,
+        }  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -43,6 +81,7 @@ class System:
         raw_evidence: Likewise where the inputs are sent.
         thresholds: The probability from which an answer leaves at each exit.
         busy: Load of the last tier from which `threshold` sends less there.
+        cut: Where the model without exits is cut; None where its nodes were not measured.
     """
 
     names: tuple[str, ...]
@@ -65,6 +104,30 @@ class System:
     busy: float = 0.7
     sent_evidence: Evidence | None = None
     raw_evidence: Evidence | None = None
+    cut: Cut | None = None
+
+    def as_cut(self) -> tuple[Self, str]:
+        """Return it without early exits, and the scheduler that places the model as it is cut.
+
+        Without a cut, that is after the first stage.
+        """
+        if self.cut is None:
+            never = (2.0,) * (len(self.thresholds) - 1)
+            return replace(self, thresholds=(*never, self.thresholds[-1])), "end-cloud"
+        cut, num_parts = self.cut, self.cut.stage_s.shape[1]
+        last = [None if one is None else one.last(num_parts) for one in (self.evidence, self.raw_evidence)]
+        assert last[0] is not None
+        return replace(
+            self, stage_s=cut.stage_s, send_s=cut.send_s, received_s=cut.received_s,
+            sent_bytes=cut.sent_bytes, send_j=cut.send_j, evidence=last[0], raw_evidence=last[1],
+            sent_evidence=cut.sent_evidence, thresholds=(2.0,) * (num_parts - 1) + (0.0,),
+            cut=None,
+        ), cut.scheduler  # fmt: skip
+
+    def with_times(self, factors: np.ndarray) -> Self:
+        """Return it with the times of stages multiplied by a factor for each tier, (tiers, 1)."""
+        cut = None if self.cut is None else replace(self.cut, stage_s=self.cut.stage_s * factors)
+        return replace(self, stage_s=self.stage_s * factors, cut=cut)
 
     def sending(self) -> Self:
         """Return it as a scheduler sees it that sends features."""
@@ -76,9 +139,11 @@ class System:
 
     def of_samples(self, samples: np.ndarray) -> Self:
         """Return it with some of the validation samples, by their numbers."""
-        sent, raw = self.sent_evidence, self.raw_evidence
+        sent, raw, cut = self.sent_evidence, self.raw_evidence, self.cut
+        if cut is not None and cut.sent_evidence is not None:
+            cut = replace(cut, sent_evidence=cut.sent_evidence.of(samples))
         return replace(
-            self, evidence=self.evidence.of(samples),
+            self, evidence=self.evidence.of(samples), cut=cut,
             sent_evidence=None if sent is None else sent.of(samples),
             raw_evidence=None if raw is None else raw.of(samples),
         )  # fmt: skip

@@ -48,13 +48,16 @@ class Expected:
     accuracy: float
 
 
-def system_here(file: TiersFile, folder: Path, rate_per_s: float) -> System:
+def system_here(
+    file: TiersFile, folder: Path, rate_per_s: float, *, cut_at: np.ndarray | None = None
+) -> System:
     """Return the system that runs on this machine: one process for each tier, one request at a time.
 
     Args:
         file: The file of tiers.
         folder: The folder that its paths are relative to.
         rate_per_s: Requests per second, in all.
+        cut_at: Where the model is cut without exits, as for `assemble`.
 
     Raises:
         WorkbenchError: If a file does not fit the bundle, or its stages cannot be measured.
@@ -62,7 +65,7 @@ def system_here(file: TiersFile, folder: Path, rate_per_s: float) -> System:
     changes = {"machine": HERE, "count": 1, "batch": 1}
     tiers = {name: tier.model_copy(update=changes) for name, tier in file.tiers.items()}
     changed = file.model_copy(update={"tiers": tiers})
-    system, _ = assemble(changed, folder, measure=profile_stages, with_frames=False)
+    system, _ = assemble(changed, folder, measure=profile_stages, with_frames=False, cut_at=cut_at)
     return replace(system, arrivals_per_s=rate_per_s)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import statistics
 import subprocess
 import sys
 import time
@@ -23,12 +24,16 @@ import onnxruntime
 from workbench.deploy.device_runner import name_of_host, name_of_processor
 from workbench.deploy.tiers.features import Outgoing, restore
 from workbench.deploy.tiers.frames import Frame, Kind
+from workbench.deploy.tiers.node_times import node_times_s
 from workbench.deploy.tiers.settings import StageSettings
 from workbench.deploy.tiers.stage_model import StageModels
 from workbench.deploy.tiers.transport import Connection, Identity, Listener, bind, connect
 
 SENDER, RECEIVER = "profile-sender", "profile-receiver"
 """The names in the certificates of both processes."""
+GRAPH, IDLE = "whole.onnx", "idle.onnx"
+"""The whole model, and a graph by which profiling itself is timed."""
+_NUM_PROFILED = 300
 _WARM_UP_S, _MAX_S = 0.5, 20.0
 _NUM_WARM_UP_FRAMES, _NUM_FRAMES = 50, 400
 _ANSWER = np.zeros(10, dtype=np.float32)
@@ -42,8 +47,10 @@ def main(folder: Path) -> None:
     found: dict[str, Any] = {
         "host": name_of_host(), "processor": name_of_processor(), "num_cores": os.cpu_count(),
         "runtime": f"onnxruntime {onnxruntime.__version__}",
-        "stages": _time_stages(folder, request, inputs), "frames": [],
+        "stages": _time_stages(folder, request, inputs), "graphs": [], "frames": [],
     }  # fmt: skip
+    if request["nodes"]:
+        found["graphs"] = _time_graph(folder, request, inputs[0])
     for transport in ("mtls", "plain"):
         found["frames"] += asyncio.run(_time_frames(folder, transport, inputs[: 2 if len(inputs) > 1 else 1]))
     print(json.dumps(found))
@@ -64,6 +71,22 @@ def _time_stages(folder: Path, request: dict[str, Any], inputs: list[np.ndarray]
             rows = [(number, values, None, 0, number)] * batch
             times_s = _timed(lambda rows=rows: models.predict(rows), request["num_calls"])
             found.append({"stage": number, "batch": batch, **_summary(times_s)})
+    return found
+
+
+def _time_graph(folder: Path, request: dict[str, Any], values: np.ndarray) -> list[dict[str, Any]]:
+    """Time the whole model and its nodes with each batch."""
+    threads, num_calls = request["threads"], request["num_calls"]
+    model = StageModels([StageSettings(0, str(folder / GRAPH))], threads=threads)
+    found = []
+    for batch in request["batches"]:
+        rows = [(0, values, None, 0, 0)] * batch
+        times_s = _timed(lambda rows=rows: model.predict(rows), num_calls)
+        nodes_s = node_times_s(
+            folder / GRAPH, folder / IDLE, {request["input"]: np.stack([values] * batch)}, request["nodes"],
+            threads=threads, num_calls=min(num_calls, _NUM_PROFILED),
+        )  # fmt: skip
+        found.append({"batch": batch, "call_s": statistics.median(times_s), "nodes_s": nodes_s})
     return found
 
 

@@ -12,20 +12,23 @@ from pathlib import Path
 
 import numpy as np
 
-from workbench.deploy.card import read_card, sha256_of
+from workbench.deploy.card import MODEL, read_card, sha256_of
 from workbench.deploy.device import HERE, RUNNER, example_feeds, run_parcel
-from workbench.deploy.placement.profile import FrameTiming, Profile, StageTiming
+from workbench.deploy.graph import Graph, onnx
+from workbench.deploy.placement.graph_cut import cuttable
+from workbench.deploy.placement.profile import FrameTiming, GraphTiming, Profile, StageTiming
 from workbench.deploy.placement.stages import Stages, read_stages
 from workbench.deploy.tiers.certificates import Authority
-from workbench.deploy.tiers.profile_runner import RECEIVER, SENDER
+from workbench.deploy.tiers.profile_runner import GRAPH, IDLE, RECEIVER, SENDER
 
 _NUM_CALLS = 1000
+_NUM_IDLE = 20
 _PACKAGE = Path(__file__).parents[2]
 _PACKAGES = ("__init__.py", "deploy/__init__.py", "deploy/tiers/__init__.py")
 _MODULES = (
     "deploy/device_runner.py", "deploy/tiers/aggregation.py", "deploy/tiers/features.py",
-    "deploy/tiers/frames.py", "deploy/tiers/settings.py", "deploy/tiers/stage_model.py",
-    "deploy/tiers/transport.py",
+    "deploy/tiers/frames.py", "deploy/tiers/node_times.py", "deploy/tiers/settings.py",
+    "deploy/tiers/stage_model.py", "deploy/tiers/transport.py",
 )  # fmt: skip
 """What `profile_runner` imports of the package."""
 
@@ -55,6 +58,7 @@ def profile_stages(
         request = {
             "threads": threads, "batches": batches, "num_calls": num_calls,
             "stages": [{"file": one.file, "threshold": one.threshold} for one in stages.stages],
+            "nodes": _pack_graph(parcel, folder), "input": read_card(folder).inputs[0].name,
         }  # fmt: skip
         (parcel / "request.json").write_text(json.dumps(request), encoding="utf-8")
         found = run_parcel(parcel, device, python=python)
@@ -68,7 +72,22 @@ def profile_stages(
         machine=f"{found['host']}, {found['processor']}, {found['num_cores']} cores{place}", device=device,
         runtime=found["runtime"], threads=threads, timings=tuple(timings),
         frames=tuple(FrameTiming(**one) for one in found["frames"]),
+        graphs=tuple(GraphTiming(sha256=sha256_of(folder / MODEL), **one) for one in found["graphs"]),
     )  # fmt: skip
+
+
+def _pack_graph(parcel: Path, folder: Path) -> list[tuple[str, str]]:
+    """Write the whole model as it is cut; return its nodes, none where it cannot be cut."""
+    graph = cuttable(folder / MODEL)
+    if graph is None:
+        return []
+    onnx.save(graph.model, str(parcel / GRAPH))
+    idle = Graph()
+    value = idle.input("values", np.dtype("float32"), (1,))
+    for _ in range(_NUM_IDLE):
+        value = idle.add("Abs", value)
+    onnx.save(idle.model(value, "idle", np.dtype("float32"), (1,)), str(parcel / IDLE))
+    return graph.nodes
 
 
 def _pack(parcel: Path, folder: Path, stages: Stages) -> None:

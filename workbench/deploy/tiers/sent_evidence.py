@@ -6,12 +6,14 @@ A tier that quantises what it sends, or adds noise, changes later answers. What 
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
+from workbench.deploy.placement.cut_bundle import write_cut
 from workbench.deploy.placement.stages import Evidence, read_stages
 from workbench.deploy.placement.system import System
 from workbench.deploy.placement.tiers_file import Privacy
@@ -48,16 +50,24 @@ def with_sent_evidence(
     """
     if not changes_answers(privacy):
         return system
-    models = [
-        StageModel(StageSettings(number, str(bundle / stage.file)), threads=1)
-        for number, stage in enumerate(read_stages(bundle).stages)
-    ]
 
-    def seen(sent_before: int | None) -> Evidence:
+    def seen(folder: Path, sent_before: int | None) -> Evidence:
+        models = [
+            StageModel(StageSettings(number, str(folder / stage.file)), threads=1)
+            for number, stage in enumerate(read_stages(folder).stages)
+        ]
         outgoing = Outgoing(privacy.features, privacy.noise, np.random.default_rng(seed))
         return _evidence(models, inputs, targets, outgoing, sent_before)
 
-    return replace(system, evidence=seen(None), sent_evidence=seen(1), raw_evidence=seen(0))
+    cut = system.cut
+    if cut is not None and cut.scheduler == "end-cloud":
+        with tempfile.TemporaryDirectory() as parts:
+            write_cut(bundle, cut.is_there, system.evidence, Path(parts))
+            cut = replace(cut, sent_evidence=seen(Path(parts), 1))
+    return replace(
+        system, evidence=seen(bundle, None), sent_evidence=seen(bundle, 1), raw_evidence=seen(bundle, 0),
+        cut=cut,
+    )  # fmt: skip
 
 
 def _evidence(
@@ -65,8 +75,8 @@ def _evidence(
     sent_before: int | None,
 ) -> Evidence:  # fmt: skip
     """Return how each exit does where the values are sent before a stage, if any."""
-    confidence = np.empty((len(inputs), len(models)))
-    is_correct = np.empty(confidence.shape, dtype=bool)
+    confidence = np.zeros((len(inputs), len(models)))
+    is_correct = np.zeros(confidence.shape, dtype=bool)
     for first in range(0, len(inputs), _BATCH):
         rows = slice(first, first + _BATCH)
         values = inputs[rows]
@@ -74,7 +84,7 @@ def _evidence(
             if number == sent_before:
                 values = received(values, outgoing, stage=number)
             answers, values = model.run(values.astype(model.dtype, copy=False))
-            assert answers is not None  # each stage of a bundle has an exit
-            confidence[rows, number] = answers.max(axis=1)
-            is_correct[rows, number] = answers.argmax(axis=1) == targets[rows]
+            if answers is not None:  # a part of a model that is only cut has no exit
+                confidence[rows, number] = answers.max(axis=1)
+                is_correct[rows, number] = answers.argmax(axis=1) == targets[rows]
     return Evidence(confidence, is_correct)

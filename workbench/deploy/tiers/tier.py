@@ -179,6 +179,8 @@ class Tier:
             except NotAnsweredError:
                 self.counts["num_fallbacks"] += 1
                 is_fallback = True
+                if result.probabilities is None and self._models.can_begin(result.stage + 1):
+                    result = await self._compute(result.stage + 1, result.onward, mask, None)
         if result.probabilities is None:
             raise NotAnsweredError(f"stage {result.stage} has no exit")
         self.counts["num_answered"] += 1
