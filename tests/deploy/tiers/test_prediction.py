@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import contextlib
 import ssl
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -54,6 +55,18 @@ def test_the_spread_of_answers_is_part_of_what_is_expected() -> None:
     assert expected.p50_s == pytest.approx(without.p50_s)
     assert expected.mean_s == pytest.approx(without.mean_s + 0.1)
     assert expected.p95_s > 1
+
+
+def test_what_is_expected_is_that_of_the_samples_that_were_sent() -> None:
+    quiet = system(devices=1, servers=1, arrivals_per_s=1e-6)
+    goes_on, leaves = np.flatnonzero(quiet.exits > 0)[0], np.flatnonzero(quiet.exits == 0)[0]
+    steps = probes(0.001, 0.005)
+    first, all_on, mixed = (
+        expected_of(quiet, replace(steps, samples=samples))["end-cloud"].mean_s
+        for samples in ((leaves,), (goes_on,), (leaves, leaves, leaves, goes_on))
+    )
+    assert first < all_on
+    assert mixed == pytest.approx(0.75 * first + 0.25 * all_on)
 
 
 def test_quantised_values_take_time_to_be_made_ready() -> None:

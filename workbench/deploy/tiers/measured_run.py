@@ -65,11 +65,13 @@ class Probes:
             the last tier, over no link.
         links_s: How much longer than the links take by themselves empty frames took over all of them to the
             last tier and back; none where the scheduler uses no link.
+        samples: The number of the sample of each request; none where all samples are expected equally often.
     """
 
     hops_s: tuple[float, ...]
     alone: tuple[tuple[int, float], ...]
     links_s: tuple[float, ...] = ()
+    samples: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -261,7 +263,8 @@ async def _measure(
         for early, late in zip(before, after, strict=True)
     ]
     answered = tuple((one.stage, one.took_s) for one in alone if one.probabilities is not None)
-    return replies, reports, Probes(tuple(hops_s), answered, tuple(one - empty_s for one in far_s))
+    links_s = tuple(one - empty_s for one in far_s)
+    return replies, reports, Probes(tuple(hops_s), answered, links_s, tuple(one.sample for one in replies))
 
 
 async def _watched(

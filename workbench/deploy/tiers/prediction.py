@@ -105,11 +105,16 @@ def expected_of(
 ) -> dict[str, Expected]:
     """Return what is expected of each scheduler.
 
+    Of a few hundred requests, the share that goes on differs from that of all validation samples: it is that
+    of the samples which were sent.
+
     Args:
         system: What runs, as of `system_here`.
         probes: What single steps took. The first tier is a process that frames pass where it sends all.
         framings_s: Times to make inputs, and features, ready to be sent, as of `framings_of`.
     """
+    if probes.samples:
+        system = system.of_samples(np.array(probes.samples))
     beyond_s = beyond_stages_s(system, probes.alone)
     means = _responses(system, _Steps.of(probes, beyond_s, np.mean), framings_s)
     medians = _responses(system, _Steps.of(probes, beyond_s, np.median), framings_s)
