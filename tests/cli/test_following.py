@@ -16,7 +16,7 @@ import pytest
 from tests.builders.recorded_runs import EXPERIMENT, append, begin, finish, record_run, trial_events
 from tests.services.shell import Shell
 from workbench.cli.exit_codes import exit_code_of_run
-from workbench.events import AttemptEnded, Noted, TrialStarted
+from workbench.events import AttemptEnded, CheckpointSaved, Noted, TrialStarted
 from workbench.experiment import Experiment
 from workbench.history import History
 from workbench.store import RunWriter, Store
@@ -173,6 +173,9 @@ def test_lines_tell_attempts_and_notes(shell: Shell) -> None:
         *trial_events(0, at_s=0, state="running"),
         AttemptEnded(trial=0, attempt=0, reason="lost", message="worker 99 was killed\nby a signal"),
         TrialStarted(trial=0, attempt=1, worker_pids=[100], resumed_from="last.pt"),
+        CheckpointSaved(trial=0, attempt=1, step=40, path="last.pt"),
+        AttemptEnded(trial=0, attempt=1, reason="lost", message="worker 100 died", is_retry=True),
+        *trial_events(0, at_s=0, state="failed", reason="lost")[-1:],
         Noted(level="warning", message="the disk is nearly full"),
         *finish(3, "stopped", "person"),
     ]
@@ -181,6 +184,8 @@ def test_lines_tell_attempts_and_notes(shell: Shell) -> None:
     code, out, _ = shell("follow", run_id)
 
     assert "trial 0 waiting: attempt 1 lost: worker 99 was killed\n" in out
+    assert "attempt 2 lost: worker 100 died; retry 1 of 2 follows from its last checkpoint\n" in out
+    assert re.search(r"trial 0 failed \(lost\): .*; it had 1 retry \(resources.max_retries\)\n", out)
     assert "trial 0 running again (attempt 2) from its checkpoint lr=0.01 width=16\n" in out
     assert "warning: the disk is nearly full\n" in out
     assert code == 4

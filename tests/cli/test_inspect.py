@@ -30,6 +30,17 @@ def test_list_as_json_names_every_run_newest_first(shell: Shell) -> None:
     assert [run["run_id"] for run in shell.json("list", "--limit", "1")] == [second]
 
 
+def test_show_states_what_is_measured_before_the_first_trial(shell: Shell) -> None:
+    with Store.open(str(shell.folder / "store.sqlite")) as store:
+        run_id = store.create_run(Experiment(**EXPERIMENT))
+        append(
+            store, run_id, [*begin(), Noted(level="info", message="measuring how many trials share a GPU")]
+        )
+        assert "before its first trial: measuring how many trials share a GPU" in shell("show", run_id)[1]
+        append(store, run_id, trial_events(0, at_s=1, state="running"))
+        assert "before its first trial" not in shell("show", run_id)[1]
+
+
 def test_show_and_list_say_what_a_run_waits_for_until_it_trains(shell: Shell) -> None:
     with Store.open(str(shell.folder / "store.sqlite")) as store:
         run_id = store.create_run(Experiment(**EXPERIMENT))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +14,7 @@ import workbench as wb
 from tests.builders.recorded_runs import record_run
 from workbench.runs import Run, waiting_view
 from workbench.runs.notebook_output import RUN_MIME_TYPE
-from workbench.runs.waiting_view import waiting_for
+from workbench.runs.waiting_view import DriverSigns, waiting_for
 
 
 @pytest.fixture
@@ -71,3 +72,19 @@ def test_a_terminal_shows_one_line_of_progress_that_goes_away(run: Run, monkeypa
 def test_a_file_gets_no_progress(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     run.wait()
     assert capsys.readouterr() == ("", "")
+
+
+def test_a_driver_that_gives_no_sign_is_noticed_once(
+    run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clock = iter([100.0, 100.0, 105.0, 109.0, 110.0, 111.0, 112.0])
+    monkeypatch.setattr(waiting_view, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    signs, row = DriverSigns(), replace(run.row, state="running", heartbeat_unix_s=5.0)
+    with waiting_for(run) as show_progress:
+        assert signs.describe_silence(row) is None
+        for _ in range(3):
+            show_progress(signs.describe_silence(row))
+    words = f"no sign of the driver of {run.run_id} for 9 s; the run counts as lost after 15 s\n"
+    assert capsys.readouterr().err == words
+    assert signs.describe_silence(replace(row, state="complete")) is None
+    assert signs.describe_silence(replace(row, heartbeat_unix_s=8.0)) is None

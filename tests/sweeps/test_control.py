@@ -64,7 +64,7 @@ def test_more_trials_run_at_once_as_soon_as_they_may_and_a_new_driver_knows(
     sweep.wait_for(TrialReported, lambda event: event.trial == 1)
     assert num_running(sweep) == 2
     assert [event.trial for event in sweep.of(TrialProposed)] == [0, 1]
-    assert "the hardware has room for 2, so the others wait for workers" in (run.set(concurrency=3) or "")
+    assert "the hardware has room for 2 of 1 CPU each, so the others wait" in (run.set(concurrency=3) or "")
     assert "once 2 of the 3 running ones have ended" in (run.set(concurrency=1, trials=4, plateau=9) or "")
     os.kill(sweep.of(DriverStarted)[-1].pid, signal.SIGKILL)
     wait_until(lambda: len(sweep.of(DriverStarted)) == 2 and num_running(sweep) == 1)

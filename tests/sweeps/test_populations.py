@@ -14,7 +14,7 @@ import pytest
 
 from tests.services.sweeps import Sweep, make_experiment
 from workbench.errors import ExperimentError
-from workbench.events import DriverStarted, ReplayPlanned, TrialEnded, TrialProposed, TrialStarted
+from workbench.events import DriverStarted, Noted, ReplayPlanned, TrialEnded, TrialProposed, TrialStarted
 from workbench.experiment import Experiment
 from workbench.runs import Run
 from workbench.store import Store
@@ -71,6 +71,8 @@ def test_a_population_trains_in_parts_and_its_winner_can_be_trained_again(
 
     assert len(sweep.trials) == 12
     assert all(trial.state == "complete" for trial in sweep.trials)
+    [note] = [event.message for event in sweep.of(Noted) if "at once" in event.message]
+    assert note.startswith("3 trials at once; the hardware has room for 2 of 1 CPU each")
     assert_continued(sweep)
     copied = [
         event for event in sweep.of(TrialProposed) if event.segment and event.segment.replaced is not None

@@ -44,3 +44,11 @@ def test_a_cluster_without_machines_is_refused_unless_it_is_said_to_grow() -> No
     assert (share.concurrency, share.num_fitting) == (3, 3)
     assert share.request.autoscaling
     assert share_of("run", growing, cluster_of(16)).num_fitting == 8
+
+
+def test_room_is_described_by_what_a_trial_takes() -> None:
+    share = share_of("run", make_experiment("curve", resources={"concurrency": 3}), cluster_of(2))
+    assert share.describe_room() == "2 of 1 CPU each"
+    pair = make_experiment("curve", plan={"workers": 2}, resources={"gpus_per_worker": 1})
+    nodes = ClusterInventory((NodeInventory("node", "host", 8, 4.0, 1),))
+    assert share_of("run", pair, nodes).describe_room() == "2 of 2 CPUs and 2 GPUs each"

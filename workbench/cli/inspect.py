@@ -290,6 +290,8 @@ def _facts(run: Run, history: History) -> list[str]:
         lines.append(f"no best: {why}")
     if (reason := run.waits_for) is not None:
         lines.append(f"waits for {reason}")
+    if (preparation := run.preparation) is not None:
+        lines.append(f"before its first trial: {preparation}")
     if row.owner is not None and row.state in ("running", "stopping", "waiting"):
         lines.append(f"driven by process {row.owner.pid} on {row.owner.host}")
     if history.trials and not is_automatic(history.experiment):

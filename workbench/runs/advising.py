@@ -98,7 +98,7 @@ def _shown(run: Run) -> Iterator[Sink]:
     def receive(event: Event) -> None:
         nonlocal latest
         latest = measurement_line(event) or latest
-        show_progress()
+        show_progress(None)
 
     with waiting_for(run, lambda: latest) as show_progress:
         yield receive

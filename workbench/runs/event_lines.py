@@ -21,10 +21,20 @@ from workbench.events import (
     TrialEnqueued,
     TrialStarted,
 )
-from workbench.formatting import format_duration, format_number, format_params, format_range, format_rate
+from workbench.formatting import (
+    format_count,
+    format_duration,
+    format_number,
+    format_params,
+    format_range,
+    format_rate,
+)
 from workbench.history import History, Trial
 from workbench.plan import PartialPlan
 from workbench.runs.descriptions import describe_place, first_line
+
+MEASUREMENT_TYPES = ("plan_measured", "sharing_measured", "rates_tested", "candidate_tried")
+"""The types of the events that have a `measurement_line`."""
 
 
 def measurement_line(event: Event) -> str | None:
@@ -91,7 +101,7 @@ class Narrator:
                 return f"trial {event.trial} running{again}{resumed} {format_params(trial.params)}".rstrip()
             case AttemptEnded():
                 why = f"attempt {event.attempt + 1} {event.reason}: {first_line(event.message)}"
-                return f"trial {event.trial} waiting: {why}"
+                return f"trial {event.trial} waiting: {why}{self._next_attempt(event)}"
             case ResizeMeasured():
                 return f"trial {event.trial} {self._history.trials[event.trial].resizes[-1].describe()}"
             case RunStateChanged():
@@ -118,11 +128,22 @@ class Narrator:
             case _:
                 return measurement_line(event)
 
+    def _next_attempt(self, event: AttemptEnded) -> str:
+        """Return what follows an attempt that ended early, where that counts as a retry."""
+        trial = self._history.trials[event.trial]
+        if not event.is_retry:
+            return ""
+        place = "" if trial.last_checkpoint is None else " from its last checkpoint"
+        allowed = self._history.experiment.resources.max_retries
+        return f"; retry {trial.num_retries} of {allowed} follows{place}"
+
     def _end_line(self, event: TrialEnded) -> str:
         trial = self._history.trials[event.trial]
         if event.state == "failed":
             place = describe_place(trial.failed_at)
-            return f"trial {event.trial} failed ({event.reason}): {first_line(event.message)}{place}"
+            retries = format_count(trial.num_retries, "retry", "retries")
+            after = f"; it had {retries} (resources.max_retries)" if event.reason == "lost" else ""
+            return f"trial {event.trial} failed ({event.reason}): {first_line(event.message)}{place}{after}"
         shown = {item.metric: event.values[item.metric] for item in self._history.objectives
                  if item.metric in event.values}  # fmt: skip
         words = [f"trial {event.trial} {event.state}", format_params(shown), format_params(trial.params)]

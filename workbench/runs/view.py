@@ -26,9 +26,10 @@ from workbench.experiment import Experiment
 from workbench.history import History, Trial, cost_of, verdicts_of
 from workbench.runs.descriptions import attachment_file
 from workbench.runs.energy import RunEnergy, energy_of
+from workbench.runs.event_lines import MEASUREMENT_TYPES, measurement_line
 from workbench.runs.notebook_output import bundle, snapshot
 from workbench.runs.replay_comparison import Comparison, compare
-from workbench.runs.waiting_view import is_shown_in_this_cell, waiting_for
+from workbench.runs.waiting_view import DriverSigns, is_shown_in_this_cell, waiting_for
 from workbench.store import RunRow, Store
 from workbench.store.blocks import read_block
 from workbench.workers.waiting_note import read_waiting_note
@@ -134,6 +135,17 @@ class RunView:
         if reason_found is None or self.store.events(self.run_id, after=seq, types=over, limit=1):
             return None
         return reason_found
+
+    @property
+    def preparation(self) -> str | None:
+        """What is measured before its first trial, as last noted by its driver; None if nothing is."""
+        if self.state != "running" or self.store.events(self.run_id, types=["trial_proposed"], limit=1):
+            return None
+        lines = [
+            stored.event.message if isinstance(stored.event, Noted) else measurement_line(stored.event)
+            for stored in self.store.events(self.run_id, types=["noted", *MEASUREMENT_TYPES])
+        ]
+        return next((line for line in reversed(lines) if line and read_waiting_note(line) is None), None)
 
     @property
     def folder(self) -> Path:
@@ -243,20 +255,20 @@ class RunView:
         with waiting_for(self) as show_progress:
             return self._await_end(timeout_s, show_progress)
 
-    def _await_end(self, timeout_s: float | None, show_progress: Callable[[], None]) -> Self:
-        read_s = time.monotonic()
+    def _await_end(self, timeout_s: float | None, show_progress: Callable[[str | None], None]) -> Self:
+        read_s, signs = time.monotonic(), DriverSigns()
         until = None if timeout_s is None else read_s + timeout_s
         while True:
             try:
-                state = self.state
+                row = self.row
             except StoreUnavailableError:
                 now_s = time.monotonic()
                 if now_s - read_s > STORE_PATIENCE_S or (until is not None and now_s >= until):
                     raise
                 time.sleep(POLL_S)
                 continue
-            read_s = time.monotonic()
-            show_progress()
+            read_s, state = time.monotonic(), row.state
+            show_progress(signs.describe_silence(row))
             if state in ("failed", "lost"):
                 message = self.history.message
                 raise RunError(

@@ -15,24 +15,30 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import WorkbenchError
-from workbench.formatting import format_count, format_number
+from workbench.formatting import format_count, format_duration, format_number
 from workbench.runs.descriptions import format_counts
 from workbench.runs.notebook_output import bundle
 from workbench.runs.progress import progress_of
+from workbench.store.store import LEASE_TIMEOUT_S
 
 if TYPE_CHECKING:
     from workbench.history import History
     from workbench.runs.view import RunView
+    from workbench.store import RunRow
 
 _LINE_EVERY_S = 0.5
 _SNAPSHOT_EVERY_S = 5.0
 # A snapshot of a long run takes long to make; it may use this part of the time.
 _PART_FOR_SNAPSHOTS = 0.1
+_SILENCE_S = 6.0
+"""A driver gives a sign every three seconds."""
 _CLEAR_LINE = "\r\x1b[2K"
 
 
 @contextlib.contextmanager
-def waiting_for(run: RunView, describe: Callable[[], str] | None = None) -> Iterator[Callable[[], None]]:
+def waiting_for(
+    run: RunView, describe: Callable[[], str] | None = None
+) -> Iterator[Callable[[str | None], None]]:
     """Show a run while the block waits for it; in one cell a run is shown once, however often it is awaited.
 
     Args:
@@ -40,11 +46,12 @@ def waiting_for(run: RunView, describe: Callable[[], str] | None = None) -> Iter
         describe: Returns its progress in one line; None to count its trials.
 
     Yields:
-        A function that shows what is new; it may be called as often as the caller looks at the run.
+        A function that shows what is new, with a warning if there is one; it may be called as often as the
+        caller looks at the run.
     """
     view = _view_of(run, describe or (lambda: progress_line(run.history)))
     if view is None or view.is_waiting:
-        yield (lambda: None) if view is None else view.update
+        yield _Lines().update if view is None else view.update
         return
     run.shown_in, view.is_waiting = view, True
     view.update()
@@ -53,6 +60,32 @@ def waiting_for(run: RunView, describe: Callable[[], str] | None = None) -> Iter
     finally:
         view.is_waiting = False
         view.close()
+
+
+class DriverSigns:
+    """Notices that the driver of a run gives no sign of life, by a clock that nobody can set."""
+
+    def __init__(self) -> None:
+        """Wait for a sign from now on."""
+        self._seen: tuple[float | None, int] | None = None
+        self._seen_s = time.monotonic()
+
+    def describe_silence(self, row: RunRow) -> str | None:
+        """Return for how long no sign has come; None where one came lately, or none is due.
+
+        Args:
+            row: The run, as it is now.
+        """
+        sign, now_s = (row.heartbeat_unix_s, row.last_seq), time.monotonic()
+        if sign != self._seen:
+            self._seen, self._seen_s = sign, now_s
+        silent_s = now_s - self._seen_s
+        if row.state not in ("running", "stopping") or silent_s < _SILENCE_S:
+            return None
+        return (
+            f"no sign of the driver of {row.run_id} for {format_duration(int(silent_s))}; the run counts as "
+            f"lost after {format_duration(LEASE_TIMEOUT_S)}"
+        )
 
 
 def progress_line(history: History) -> str:
@@ -112,9 +145,11 @@ class _InNotebook:
         self._run = run
         self._handle: Any = display(bundle(run), raw=True, display_id=True)
         self._next_s = time.monotonic() + _SNAPSHOT_EVERY_S
+        self._lines = _Lines()
 
-    def update(self) -> None:
-        """Renew the snapshot, if it is old."""
+    def update(self, warning: str | None = None) -> None:
+        """Renew the snapshot, if it is old, and print a new warning below it."""
+        self._lines.update(warning)
         if time.monotonic() >= self._next_s:
             self.close()
 
@@ -127,6 +162,19 @@ class _InNotebook:
         self._next_s = time.monotonic() + max(_SNAPSHOT_EVERY_S, took_s / _PART_FOR_SNAPSHOTS)
 
 
+class _Lines:
+    """Where no line can be written again, a warning is printed once, and again if it has passed meanwhile."""
+
+    def __init__(self) -> None:
+        self._is_printed = False
+
+    def update(self, warning: str | None = None) -> None:
+        """Print a warning, unless the one before still holds."""
+        if warning is not None and not self._is_printed:
+            print(warning, file=sys.stderr, flush=True)
+        self._is_printed = warning is not None
+
+
 class _InTerminal:
     """One line on stderr, which is removed at the end."""
 
@@ -135,13 +183,14 @@ class _InTerminal:
         self._describe = describe
         self._next_s = 0.0
 
-    def update(self) -> None:
-        """Write the line again, at most twice a second."""
+    def update(self, warning: str | None = None) -> None:
+        """Write the line again, at most twice a second, the warning first."""
         if time.monotonic() < self._next_s:
             return
         self._next_s = time.monotonic() + _LINE_EVERY_S
         with contextlib.suppress(WorkbenchError):
-            line = self._describe()[: shutil.get_terminal_size().columns - 1]
+            line = "  ".join(filter(None, (warning, self._describe())))
+            line = line[: shutil.get_terminal_size().columns - 1]
             sys.stderr.write(f"{_CLEAR_LINE}{line}")
             sys.stderr.flush()
 

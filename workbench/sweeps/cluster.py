@@ -14,6 +14,7 @@ from pydantic import JsonValue
 from workbench.errors import ResourcesError, WorkbenchError
 from workbench.events import DriverStarted
 from workbench.experiment import Experiment
+from workbench.formatting import counted_noun, format_count
 from workbench.plan import PartialPlan
 from workbench.planning.settings import resolve
 from workbench.resources import ClusterInventory, cluster_inventory
@@ -40,6 +41,14 @@ class Share:
     request: Request
     concurrency: int
     num_fitting: int
+
+    def describe_room(self) -> str:
+        """Return how many trials the cluster holds at once, and what each takes."""
+        workers, shape = self.request.num_workers, self.request.shape
+        gpus = workers * shape.gpus
+        each = format_count(workers * shape.cpus, "CPU")
+        each += f" and {gpus:g} {counted_noun(gpus, 'GPU')}" if gpus else ""
+        return f"{self.num_fitting} of {each} each"
 
 
 def share_of(

@@ -20,7 +20,7 @@ import ray
 from pydantic import JsonValue
 
 from workbench.errors import ExperimentError, ResourcesError, WorkbenchError
-from workbench.events import AttemptEnded, Event, RunState, RunStateChanged, TrialEnded, steady_unix_s
+from workbench.events import AttemptEnded, Event, Noted, RunState, RunStateChanged, TrialEnded, steady_unix_s
 from workbench.experiment.changing import values_of
 from workbench.formatting import format_count
 from workbench.resources import ClusterInventory
@@ -134,6 +134,7 @@ class Driver:
                 self._retention.begin()
                 with contextlib.suppress(_RunEndsError):
                     self._decide()
+                    self._note_shortage()
                     self._start_together()
                 self._fit()
             except Exception as error:
@@ -350,8 +351,14 @@ class Driver:
         if wanted < num_running:
             text += f", once {num_running - wanted} of the {num_running} running ones have ended"
         if wanted > fitting:
-            text += f"; the hardware has room for {fitting}, so the others wait for workers"
+            room = self._share.describe_room()
+            text += f"; the hardware has room for {room}, so the others wait for workers"
         return text
+
+    def _note_shortage(self) -> None:
+        """Record that fewer trials fit the hardware than run at once."""
+        if (wanted := self._share.concurrency) > self._share.num_fitting:
+            self._ledger.record(Noted(level="info", message=self.describe_concurrency(wanted)))
 
     def follow_settings(self) -> None:
         """Apply the settings that are in force now."""
