@@ -234,6 +234,13 @@ def test_what_this_machine_can_never_give_is_refused(change: dict[str, Any], fie
     check(Experiment(**(GOOD | change)), on_this_machine=False)
 
 
+@pytest.mark.skipif(bool(inventory().gpus), reason="there is a GPU here")
+def test_a_machine_without_gpus_is_named_as_such() -> None:
+    match = r"a worker needs 4 GPUs and this machine has none: .*; allowed: 0 or auto"
+    with pytest.raises(ResourcesError, match=match):
+        check(Experiment(**(GOOD | {"resources": {"gpus_per_worker": 4}})))
+
+
 @pytest.mark.skipif(bool(processor_counters() or inventory().gpus), reason="something meters energy here")
 def test_an_energy_budget_is_refused_where_nothing_meters_energy() -> None:
     with pytest.raises(ResourcesError, match=r"budget.energy: .*nothing here meters energy"):

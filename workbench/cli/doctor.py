@@ -24,7 +24,7 @@ from workbench.cli.options import (
 )
 from workbench.cli.output import print_json, wrapped
 from workbench.errors import WorkbenchError
-from workbench.formatting import format_bytes, format_duration
+from workbench.formatting import counted_noun, format_bytes, format_count, format_duration
 
 if TYPE_CHECKING:
     from workbench.resources import Inventory
@@ -112,7 +112,7 @@ def _check_hardware() -> list[Finding]:
 
     found = inventory()
     memory = f"{format_bytes(found.memory_bytes)} of memory"
-    gpus = f"{len(found.gpus)} GPUs" if found.gpus else f"no GPU ({found.no_gpus_because})"
+    gpus = format_count(len(found.gpus), "GPU") if found.gpus else f"no GPU ({found.no_gpus_because})"
     text = f"{found.host}: {found.num_cpus} CPUs, {memory}, {gpus}"
     return [Finding("hardware", "fine", text), *_check_gpus(found)]
 
@@ -241,7 +241,7 @@ def _check_ray() -> list[Finding]:
         Finding(
             "ray head", "fine",
             f"{found.address}, process {found.pid}, {found.num_cpus:g} CPUs, "
-            f"{found.num_gpus:g} GPUs, {idle}; log {found.log}",
+            f"{found.num_gpus:g} {counted_noun(found.num_gpus, 'GPU')}, {idle}; log {found.log}",
         )
     ]  # fmt: skip
 

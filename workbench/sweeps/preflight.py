@@ -23,6 +23,7 @@ from workbench.experiment.module_inspection import bound_names, find_source, par
 from workbench.experiment.private import is_private
 from workbench.experiment.schedules import is_own_schedule
 from workbench.experiment.searched_fields import is_setting
+from workbench.formatting import counted_noun
 from workbench.loggers.logger import check_logger
 from workbench.models import LOSSES, METRICS, MODELS
 from workbench.models.configurations import check_value, configuration_type
@@ -320,9 +321,10 @@ def _check_resources(experiment: Experiment) -> None:
     wanted_gpus = 0.0 if resources.gpus_per_worker == "auto" else resources.gpus_per_worker
     if wanted_gpus > len(here.gpus):
         raise ResourcesError(
-            f"a worker needs {wanted_gpus:g} GPUs and this machine has {len(here.gpus)}",
+            f"a worker needs {wanted_gpus:g} {counted_noun(wanted_gpus, 'GPU')} and this machine has "
+            f"{len(here.gpus) or 'none'}" + (f": {here.no_gpus_because}" if not here.gpus else ""),
             field="resources.gpus_per_worker",
-            allowed=f"at most {len(here.gpus)}, or auto",
+            allowed=f"at most {len(here.gpus)}, or auto" if here.gpus else "0 or auto",
         )
     if (field := experiment.budget.limit_on_gpus()) is not None and (
         not here.gpus or resources.gpus_per_worker == 0

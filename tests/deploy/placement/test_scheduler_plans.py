@@ -28,6 +28,9 @@ def test_nothing_is_recommended_beyond_the_limits() -> None:
     plans = expected_plans(given, 0.05)
     assert recommend(plans, Objective(p95_latency=1e-6)) is None
     assert "No scheduler meets place.objective" in verdict(given, plans, None)[0]
+    assert any(
+        line.startswith("With end-cloud, cloud reaches the load") for line in verdict(given, plans, None)
+    )
     assert recommend(plans, Objective(accuracy=0.999)) is None
 
 

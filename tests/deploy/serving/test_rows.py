@@ -110,7 +110,13 @@ def test_what_is_wrong_is_named_by_row_and_column(folder: Path, row: Any, column
 def test_an_array_has_the_shape_and_the_type_of_the_card(pixels: Any, problem: str) -> None:
     with pytest.raises(RowsError) as refused:
         RowReader(PIXELS).read([{"pixels": pixels}])
-    assert problem in refused.value.problems[0].problem
+    found = refused.value.problems[0]
+    assert problem in found.problem
+    if "shape" in problem:
+        assert found.allowed == "numbers of shape [2, 3] or a flat list of 6"
+    with pytest.raises(RowsError) as refused:
+        RowReader(PIXELS).read([{}])
+    assert refused.value.problems[0].allowed == "numbers of shape [2, 3] or a flat list of 6"
 
 
 def test_a_flat_array_is_taken_in_its_order() -> None:

@@ -173,9 +173,9 @@ def _about_changes(system: System) -> list[str]:
     if mean_s > 0:
         rate = system.counts[last] / mean_s / system.counts[0]
         lines.append(
-            f"{system.names[last]} reaches the load {system.busy:g} at {format_rate(rate * system.busy)}, "
-            f"and its limit at {format_rate(rate)} requests per second and machine of {system.names[0]}; now "
-            f"there are {format_rate(system.arrivals_per_s)}."
+            f"With end-cloud, {system.names[last]} reaches the load {system.busy:g} at "
+            f"{format_rate(rate * system.busy)}, and its limit at {format_rate(rate)} requests per second "
+            f"and machine of {system.names[0]}, which has {format_rate(system.arrivals_per_s)} now."
         )
     goes_on = system.exits > 0
     if goes_on.any() and system.can_finish_here:

@@ -94,6 +94,7 @@ class RowReader:
         self._inputs = card.inputs
         self._names = [one.name for one in card.inputs]
         self._readers = [(one.name, _reader(one)) for one in card.inputs]
+        self._arrays = {one.name: _array_in_words(one) for one in card.inputs if one.kind == "array"}
         self._known = {
             one.name: frozenset(one.categories) for one in card.inputs if one.kind == "category"
         }  # fmt: skip
@@ -137,7 +138,8 @@ class RowReader:
             try:
                 values.append(read(row[name]))
             except KeyError:
-                refuse(name, "the value is missing from the row", "null or a value")
+                allowed = self._arrays.get(name, "null or a value")
+                refuse(name, "the value is missing from the row", allowed)
             except _WrongValueError as error:
                 refuse(name, f"{_shown(row[name])} {error.problem}", error.allowed)
         if len(row) > len(self._readers):
@@ -197,7 +199,7 @@ def _date(one: Input, value: Any) -> float:
 
 
 def _array(one: Input, value: Any) -> np.ndarray:
-    allowed = f"numbers of shape {list(one.shape)}" + (", or a text" if one.tokens else "")
+    allowed = _array_in_words(one)
     if one.tokens is not None and isinstance(value, str):
         return ids_of(one, [value])[0]
     try:
@@ -218,6 +220,12 @@ def _array(one: Input, value: Any) -> np.ndarray:
         if not np.isfinite(found).all():
             raise _WrongValueError("has numbers that are too large", "finite numbers")
     return found
+
+
+def _array_in_words(one: Input) -> str:
+    flat = f" or a flat list of {math.prod(one.shape)}" if len(one.shape) > 1 else ""
+    text = ", or a text" if one.tokens else ""
+    return f"numbers of shape {list(one.shape)}{flat}{text}"
 
 
 def _shown(value: Any) -> str:
