@@ -288,10 +288,8 @@ def _facts(run: Run, history: History) -> list[str]:
         lines.append(f"{history.state}: {history.message or history.reason or ''}")
     if history.result is None and history.in_state("complete") and (why := history.why_no_best()) is not None:
         lines.append(f"no best: {why}")
-    if (reason := run.waits_for) is not None:
-        lines.append(f"waits for {reason}")
-    if (preparation := run.preparation) is not None:
-        lines.append(f"before its first trial: {preparation}")
+    lines += [] if (reason := run.waits_for) is None else [f"waits for {reason}"]
+    lines += [] if (now := run.preparation) is None else [f"before its first trial: {now}"]
     if row.owner is not None and row.state in ("running", "stopping", "waiting"):
         lines.append(f"driven by process {row.owner.pid} on {row.owner.host}")
     if history.trials and not is_automatic(history.experiment):
