@@ -1,7 +1,7 @@
 """Fault campaigns: `python -m tests.faults machine --seed 0 --rounds 96` lets something happen each round.
 
-On one machine victims take turns: the driver, a coordinator, a worker, the pool, the raylet, Ray's head, and
-the whole cluster at once are killed; each of the first four is frozen for up to two leases, the driver also
+On one machine victims take turns: the driver, a worker, the pool, the raylet, Ray's head, and the whole
+cluster at once are killed; each of the first three is frozen for up to two leases, the driver also
 until somebody has resumed its run. On a `cluster` a node is lost, falls silent, is cut off, or comes for a
 while, the store is away for up to a minute, or the head is started again; in every other round or so a second
 fault happens meanwhile. The `clock` of a machine jumps by an hour, for good or for a while. In its `storage`

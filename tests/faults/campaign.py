@@ -297,7 +297,7 @@ class Campaign:
             idle = {
                 pid for pid in found.get("idle_pids", ()) if titles.get(pid, "").startswith("ray::Worker")
             }
-            ours = ("ray::Driver", "ray::Coordinator", "ray::Worker")
+            ours = ("ray::Driver", "ray::Worker")
             return {pid: title for pid, title in titles.items() if title.startswith(ours) and pid not in idle}
 
         try_until(lambda: not left(), CLEAN_WITHIN_S)

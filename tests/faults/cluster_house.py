@@ -28,7 +28,7 @@ class ClusterHouse(House):
     """Several machines, of which each may be lost, fall silent, be cut off, or come for a while."""
 
     victims = tuple(_SECONDS)
-    others = (*_SECONDS, "driver", "worker", "coordinator", "pool")
+    others = (*_SECONDS, "driver", "worker", "pool")
     ends_all = frozenset({"head"})
     more_resources = {"placement": "spread"}
 

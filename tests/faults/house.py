@@ -21,7 +21,6 @@ ROOT = Path(__file__).parents[2]
 DEADLINE_S = 180.0
 _TITLES = {
     "driver": "ray::DriverActor",
-    "coordinator": "ray::Coordinator",
     "worker": "ray::Worker",
     "pool": "ray::Pool",
 }

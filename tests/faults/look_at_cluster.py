@@ -24,13 +24,12 @@ def look() -> dict[str, Any]:
         "idle_pids": list(status.idle_pids),
         "groups": [group["placement_group_id"] for group in groups if group["state"] != "REMOVED"],
         "drivers": [actor["Name"] for actor in actors if actor["Name"].startswith("driver-")],
-        "coordinators": [actor["Pid"] for actor in actors if actor["ActorClassName"] == "Coordinator"],
         "worker_pids": [actor["Pid"] for actor in actors if actor["ActorClassName"] == "Worker"],
     }
 
 
 def is_clean(found: dict[str, Any]) -> bool:
-    left = ("leased", "waiting", "groups", "drivers", "coordinators")
+    left = ("leased", "waiting", "groups", "drivers")
     return not any(found[name] for name in left) and {*found["worker_pids"]} <= {*found["idle_pids"]}
 
 

@@ -42,7 +42,7 @@ def suffer(campaign: Campaign, *victims: str) -> None:
     assert outcome.findings.num_lost == 0
 
 
-@pytest.mark.parametrize("victim", ["driver", "head", "pool", "worker", "coordinator"])
+@pytest.mark.parametrize("victim", ["driver", "head", "pool", "worker"])
 def test_a_sweep_survives_a_kill_and_ends_as_if_nothing_had_happened(campaign: Campaign, victim: str) -> None:
     suffer(campaign, victim)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import tracemalloc
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,7 +19,6 @@ from workbench.store import Store
 from workbench.study import Study
 from workbench.sweeps.driver import Driver
 from workbench.sweeps.messages import Order
-from workbench.sweeps.ray_guard import release_ended
 
 MAX_BYTES_PER_TRIAL = 6000
 """Two parameters and a value, as the history, the study and Optuna have them."""
@@ -99,16 +97,3 @@ def test_tune_forgets_trials_that_have_ended(store: Store, monkeypatch: pytest.M
     sweep = Sweep.create(store, "curve", options={"steps": 1}, budget={"trials": 12}).launch("inline")
     assert (sweep.state, len(sweep.of(TrialEnded))) == ("complete", 12)
     assert 0 < max(counts) <= 6
-
-
-def test_a_trial_whose_coordinator_died_before_it_began_is_not_forgotten() -> None:
-    ended, handled, running = object(), object(), object()
-    names = ("_stopped_trials", "_failed_trials", "_trials_to_cache", "_live_trials")
-    controller: Any = SimpleNamespace(
-        **{name: {ended, handled} for name in names}, _trial_to_actor={running: None},
-        _trials=[ended, handled, running],
-    )  # fmt: skip
-    release_ended(controller, handled)
-    # Tune marks it as failed, notifies the scheduler, and then tries it again.
-    assert controller._failed_trials == {handled}
-    assert controller._trials == [handled, running]

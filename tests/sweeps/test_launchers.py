@@ -139,7 +139,7 @@ def test_two_runs_share_the_workers_and_keep_their_events_apart(store: Store) ->
 
 
 @pytest.mark.slow
-def test_drivers_and_coordinators_use_processes_that_were_started_ahead(store: Store) -> None:
+def test_drivers_use_processes_that_were_started_ahead(store: Store) -> None:
     Sweep.create(store, "curve", budget={"trials": 1}).launch().wait("complete")  # there are warm workers
     spare_processes.replenish(2)
     wait_until(lambda: len(ready_processes()) == 2)
@@ -150,8 +150,7 @@ def test_drivers_and_coordinators_use_processes_that_were_started_ahead(store: S
     sweep = Sweep.create(store, "curve", options={"steps": 20, "pause_s": 0.1}, budget={"trials": 1}).launch()
     sweep.wait_for(TrialReported)
     titles = {process.pid: process.cmdline()[0] for process in spare}
-    assert titles.pop(sweep.of(DriverStarted)[0].pid) == "ray::DriverActor"
-    assert next(iter(titles.values())).startswith("ray::ResourceTrainable")
+    assert titles[sweep.of(DriverStarted)[0].pid] == "ray::DriverActor"
     sweep.wait("complete")
 
 

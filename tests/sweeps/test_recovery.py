@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import subprocess
@@ -26,6 +25,7 @@ from workbench.events import (
     TrialStarted,
 )
 from workbench.store import Store
+from workbench.workers import pool_client
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("free_pool")]
 
@@ -62,7 +62,6 @@ def test_a_killed_worker_costs_an_attempt_and_no_step(store: Store) -> None:
 def test_an_interrupted_run_of_this_process_is_not_complete_and_goes_on_when_it_is_resumed(
     store: Store,
 ) -> None:
-    of_others = coordinator_pids()
     sweep = go_on(store, budget={"trials": 2}, options={"steps": 6, "pause_s": 0.15})
 
     def interrupt() -> None:
@@ -73,7 +72,8 @@ def test_an_interrupted_run_of_this_process_is_not_complete_and_goes_on_when_it_
     with pytest.raises(KeyboardInterrupt):
         sweep.launch("inline")
     assert sweep.state not in ("complete", "failed")
-    wait_until(lambda: set(coordinator_pids()) <= set(of_others))
+    wait_until(lambda: sweep.run_id not in leased())
+    assert not [thread for thread in threading.enumerate() if thread.name == "coordinator"]
 
     sweep.launch("inline").wait("complete")
     assert [trial.state for trial in sweep.trials] == ["complete"] * 2
@@ -141,59 +141,10 @@ def test_a_model_resumes_at_the_epoch_of_its_last_checkpoint(store: Store) -> No
     sweep.assert_sound()
 
 
-def coordinator_pids() -> list[int]:
-    """Pids of the coordinators on the test session's head."""
-    from ray._private import state
-
-    actors = [actor for actor in state.actors().values() if actor["ActorClassName"] == "Coordinator"]
-    return [actor["Pid"] for actor in actors if actor["State"] == "ALIVE"]
-
-
-@pytest.mark.slow
-def test_a_killed_coordinator_costs_an_attempt(store: Store) -> None:
-    of_others = coordinator_pids()  # a run that has just ended leaves them for a moment
-    sweep = go_on(store, budget={"trials": 2}).launch()
-    sweep.wait_for(TrialReported, lambda event: event.step == 4)
-
-    [pid] = set(coordinator_pids()) - set(of_others)
-    os.kill(pid, signal.SIGKILL)
-    sweep.wait("complete")
-    lost = sweep.of(AttemptEnded)[0]
-    assert (lost.trial, lost.reason, lost.message) == (0, "lost", "the coordinator died")
-    assert [trial.state for trial in sweep.trials] == ["complete"] * 2
-    assert steps_of(sweep, 0)[-1] == 12
-    assert len(steps_of(sweep, 0)) <= 13
-    sweep.assert_sound()
-
-
-@pytest.mark.slow
-def test_a_trial_whose_coordinators_always_die_is_given_up(store: Store) -> None:
-    sweep = Sweep.create(store, "never_listen", budget={"trials": 1}).launch()
-    for attempt in range(4):
-        sweep.wait_for(TrialReported, lambda event, attempt=attempt: event.attempt == attempt)
-        [pid] = coordinator_pids()
-        os.kill(pid, signal.SIGKILL)
-    sweep.wait("failed")
-    [trial] = sweep.trials
-    assert (trial.state, trial.reason, trial.attempts) == ("failed", "lost", 4)
-    assert "coordinator was lost: The actor" in (trial.message or "")
-    log = store.folder(sweep.run_id) / "driver.log"
-    assert log.read_text().count("was lost and is replaced") == 3
-    sweep.assert_sound()
-
-
-@pytest.mark.slow
-def test_the_deaths_of_a_coordinator_count_for_the_trial_that_it_ran(store: Store) -> None:
-    sweep = go_on(store, options={"steps": 30, "pause_s": 0.2}, budget={"trials": 5}).launch()
-    for number in range(5):  # more often than one trial may be tried again
-        sweep.wait_for(TrialReported, lambda event, number=number: event.trial == number and event.step == 3)
-        for pid in coordinator_pids():  # Ray's list may still hold one that was killed before
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-    sweep.wait("complete")
-    assert [(trial.state, trial.attempts) for trial in sweep.trials] == [("complete", 2)] * 5
-    assert [lost.trial for lost in sweep.of(AttemptEnded)] == list(range(5))
-    sweep.assert_sound()
+def leased() -> dict[str, int]:
+    """How many workers each run has leased of the test session's pool."""
+    status = pool_client.status(timeout_s=5.0)
+    return status.leased if status is not None else {}
 
 
 @pytest.mark.slow
@@ -251,6 +202,7 @@ def test_a_driver_killed_while_it_stops_the_run_comes_back_and_stops_it(store: S
 LAUNCH = """
 import sys
 from workbench.store import Store
+from workbench.workers import pool_client
 from workbench.sweeps.launchers import launch
 with Store.open(sys.argv[1]) as store:
     launch(store, sys.argv[2])

@@ -81,7 +81,7 @@ def test_the_next_request_has_the_highest_priority_then_the_poorest_run_then_the
                 assert index <= other_index
 
 
-def test_as_many_one_cpu_workers_fit_as_there_are_cpus_beside_their_coordinators():
+def test_as_many_one_cpu_workers_fit_as_there_are_cpus():
     for cpus in (1, 2, 10, 64):
         node = Node("a", cpus=cpus, gpus=0, foreign_cpus=0.001 * cpus)
         assert node.fits(Shape(1)) == cpus

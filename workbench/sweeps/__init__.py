@@ -3,6 +3,4 @@
 `preflight` refuses what cannot work before anything starts; `launchers` start a `driver`; the driver passes
 orders to Tune through thin adapters, and a `coordinator` carries out each one on leased workers. What to
 propose is left to the study, training to the workers, display to the user interfaces.
-
-The room has no names of its own: a coordinator imports it in a process of each trial, and needs little of it.
 """

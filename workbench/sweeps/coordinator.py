@@ -1,17 +1,14 @@
 """What Tune runs for a trial: it leases workers and forwards their events, but does not train.
 
-A coordinator imports no torch, sees no GPU and allocates nothing, so whatever a trial does to its workers,
-the coordinator survives to report it. Tune uses one coordinator for many trials in a row. It answers Tune
-at least every `PATIENCE_S` seconds, so that a decision of the driver never waits for a silent trial.
-
-It has the methods that Tune calls, but does not inherit Tune's class, whose import takes longer than all else
-that a coordinator does until its first trial; `ray_guard` puts it in the place of the class that Tune knows.
+A coordinator imports no torch and lives in the driver, so whatever a trial does to its workers, the
+coordinator survives to report it. Tune uses one coordinator for many trials in a row and calls it in a thread
+of its own, see `coordinator_threads`. It answers at least every `PATIENCE_S` seconds, so that a decision of
+the driver never waits for a silent trial.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import os
 import time
 import traceback
 from typing import Any
@@ -48,9 +45,9 @@ class Coordinator:
         Args:
             order: The trial.
         """
-        os.environ["CUDA_VISIBLE_DEVICES"] = ""
         self._gang: Gang | None = None
-        self._take(order)
+        self._next: Order | None = None
+        self._begin(order)
 
     def reset(self, order: Order) -> bool:
         """Take the next trial after a pause, for Tune another trial; return that this is possible.
@@ -62,22 +59,16 @@ class Coordinator:
         return True
 
     def take(self, order: Order) -> None:
-        """Take the next trial; the one before may have been stopped in the middle.
+        """Take the next trial, which begins with the next call of `train`.
 
         Args:
-            order: The trial.
+            order: The trial; the one before may have been stopped in the middle.
         """
-        if self._gang is None or not self._gang.continue_with(order.request):
-            self._release()
-        self._take(order)
+        self._next = order
 
     def rest(self) -> None:
         """Return the workers that were kept for the next trial, since there is none now."""
         self._release()
-
-    def get_auto_filled_metrics(self, **options: object) -> dict[str, Any]:
-        """Return nothing: Tune requests this of each trainable for its own displays, which are off."""
-        return {}
 
     def stop(self) -> None:
         """Return the workers."""
@@ -94,12 +85,11 @@ class Coordinator:
             self._release()
             events = [self._failed("error", str(error))]
         except Exception as error:
-            # Tune would retry it on a new coordinator without notifying the driver.
             self._release()
             events = [self._failed("error", f"{type(error).__name__}: {error}", traceback.format_exc())]
         return {EVENTS_KEY: events}
 
-    def _take(self, order: Order) -> None:
+    def _begin(self, order: Order) -> None:
         self._order = order
         self._attempt = order.task.attempt
         self._retries_left = order.max_retries
@@ -115,6 +105,11 @@ class Coordinator:
             self._gang = None
 
     def _advance(self) -> list[Event]:
+        if self._next is not None:
+            order, self._next = self._next, None
+            self._begin(order)
+            if self._gang is None or not self._gang.continue_with(order.request):
+                self._release()
         started: list[Event] = []
         if self._gang is None:
             self._gang = Gang(self._order.request)

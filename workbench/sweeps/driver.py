@@ -162,7 +162,7 @@ class Driver:
         settings = None
         while self.history.in_force is not settings:
             settings = self.history.in_force
-            fit(self, self.run_id, self._share.concurrency)
+            fit(self, self.run_id)
             if self._fatal is not None:
                 raise self._fatal
             self._commands.carry_out()  # else a second stop would end the run again when it is resumed
@@ -264,12 +264,6 @@ class Driver:
             has_room(self.history) and not self.study.exhausted
         ) or self.study.has_confirmations  # fmt: skip
         return least * (len(waiting) + (free if may_start else 0))
-
-    def lose(self, trial: int, message: str) -> None:
-        """Handle that Tune has given up a trial."""
-        if not self.history.trials[trial].finished:
-            lost = self._referee.ended(self.history.trials[trial], "failed", reason="lost", message=message)
-            self.receive(trial, [lost])
 
     def tick(self) -> None:
         """Handle commands and limits, at most every `TICK_S` seconds."""

@@ -80,7 +80,7 @@ class DriverActor:
     def _keep_head(self) -> None:
         from workbench.head import local_head
 
-        spare_processes.replenish()  # the coordinators start together, each in a process
+        spare_processes.replenish()  # this driver has taken one, and its workers start together
         while True:
             local_head.keep_alive()
             time.sleep(HEAD_USE_S)

@@ -58,8 +58,6 @@ class Referee:
         ended: TrialEnded | None = None
         waits: AttemptEnded | None = None
         for event in events:
-            if isinstance(event, TrialStarted) and trial.state == "running":
-                take(attempt_ended(trial, "lost", "the coordinator died"))
             if isinstance(event, TrialReported) and event.told_again and event.step <= trial.last_step:
                 continue  # it was stored before the end of the attempt that first reported it
             stamped = _stamped(event, trial)

@@ -8,8 +8,6 @@ starting another costs it more than many trials take.
 
 from __future__ import annotations
 
-import logging
-from pathlib import Path
 from typing import Any, Protocol
 
 from ray.tune.progress_reporter import TrialProgressCallback
@@ -17,10 +15,7 @@ from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 
 from workbench.events import Event
-from workbench.sweeps import ray_guard
 from workbench.sweeps.messages import EVENTS_KEY, ORDER_KEY, Order
-
-logger = logging.getLogger(__name__)
 
 
 class Conductor(Protocol):
@@ -36,10 +31,6 @@ class Conductor(Protocol):
 
     def receive(self, trial: int, events: list[Event]) -> bool:
         """Store what a trial reported, and return whether it must stop."""
-        ...
-
-    def lose(self, trial: int, message: str) -> None:
-        """Handle that Tune has given up a trial."""
         ...
 
     def tick(self) -> None:
@@ -72,11 +63,9 @@ class StudySearcher(Searcher):
     def on_trial_complete(
         self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
     ) -> None:
-        """Pass on the last events of a trial, or its loss."""
+        """Pass on the last events of a trial."""
         trial = self._trials.pop(trial_id)
-        if error:
-            self._conductor.lose(trial, "its coordinator was lost")
-        elif result is not None:
+        if result is not None:
             self._conductor.receive(trial, result.get(EVENTS_KEY, []))
 
     def __getstate__(self) -> dict[str, Any]:
@@ -102,34 +91,20 @@ class StudyScheduler(FIFOScheduler):
     def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
         """Return CONTINUE while the coordinator has something to do: this trial or the next, else STOP."""
         events = result.get(EVENTS_KEY, [])
-        ray_guard.release_ended(tune_controller, trial)
+        _forget_ended(tune_controller)
         self._conductor.tick()
         if not self._conductor.receive(trial.config[ORDER_KEY].task.trial, events):
             return TrialScheduler.CONTINUE
         order = self._conductor.next_order()
-        coordinator = _coordinator_of(tune_controller, trial)
+        controller = tune_controller._tune_controller  # without the wrapper, which warns
+        coordinators, actor = controller._actor_manager, controller._trial_to_actor[trial]
         if order is None:
-            coordinator.rest.remote()
+            coordinators.schedule_actor_task(actor, "rest")
             return TrialScheduler.STOP
-        # Calls to an actor are carried out in their order, so it has the next trial before its next step.
-        coordinator.take.remote(order)
+        coordinators.coordinator(actor).take(order)
         self._searcher.note_next(trial.trial_id, order)
-        trial.config[ORDER_KEY] = order  # where the coordinator dies, Tune starts another one with it
-        trial.run_metadata.num_failures = 0
+        trial.config[ORDER_KEY] = order
         return TrialScheduler.CONTINUE
-
-    def on_trial_complete(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> None:
-        """Let Tune forget the trials that ended before this one; the searcher receives the result."""
-        ray_guard.release_ended(tune_controller, trial)
-
-    def on_trial_error(self, tune_controller: Any, trial: Any) -> None:
-        """Report to the driver why Tune gives up a trial; the searcher is notified next, without a reason."""
-        ray_guard.release_ended(tune_controller, trial)
-        order, error = trial.config[ORDER_KEY], _last_error(trial)
-        if trial.should_recover():
-            logger.warning("the coordinator of %s was lost and is replaced: %s", order, error)
-        else:
-            self._conductor.lose(order.task.trial, f"its coordinator was lost: {error}")
 
     def __getstate__(self) -> dict[str, Any]:
         return {}
@@ -152,17 +127,11 @@ class NoProgress(TrialProgressCallback):
         results.last_result, results.metric_analysis, results.metric_n_steps = {}, {}, {}
 
 
-def _coordinator_of(tune_controller: Any, trial: Any) -> Any:
-    """Return the actor that runs a trial; Tune has no public way to call it."""
-    controller = tune_controller._tune_controller  # without the wrapper, which warns
-    actor = controller._trial_to_actor[trial]
-    return controller._actor_manager._live_actors_to_ray_actors_resources[actor][0]
-
-
-def _last_error(trial: Any) -> str:
-    """Return what Tune recorded about the last failure of a trial, without its heading."""
-    try:
-        text = Path(trial.error_file).read_text(encoding="utf-8")
-    except (OSError, TypeError):
-        return "for a reason that Tune did not record"
-    return text.rpartition("Failure # ")[2].partition("\n")[2].strip()
+def _forget_ended(controller: Any) -> None:
+    """Let Tune forget the trials that have ended: a run may have ten thousand, and the store has them."""
+    ended = controller._stopped_trials - controller._trial_to_actor.keys()
+    if not ended:
+        return
+    for known in ("_stopped_trials", "_trials_to_cache", "_live_trials"):
+        getattr(controller, known).difference_update(ended)
+    controller._trials[:] = [trial for trial in controller._trials if trial not in ended]

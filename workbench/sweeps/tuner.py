@@ -14,34 +14,31 @@ from typing import Any
 
 import ray.tune
 from ray._private import worker as ray_worker
-from ray.tune.execution.placement_groups import PlacementGroupFactory
 
-from workbench.sweeps import ray_guard
+from workbench.sweeps import coordinator_threads
 from workbench.sweeps.tune_adapters import Conductor, NoProgress, StudyScheduler, StudySearcher
-from workbench.workers.placement import ON_HEAD
 
-COORDINATOR_CPUS = 0.001
-MAX_ON_HEAD = 64
-"""The most coordinators that are all placed on Ray's head node; more of them run on any node."""
-MAX_COORDINATOR_DEATHS = 3
 NEVER_S = "1000000000"
 UNLIMITED = "1000000"
 
 
-def fit(conductor: Conductor, name: str, concurrency: int) -> None:
+class Trainable(ray.tune.Trainable):
+    """What Tune knows a coordinator as; no process has one."""
+
+
+def fit(conductor: Conductor, name: str) -> None:
     """Let Tune run trials until there are none left.
 
     Args:
         conductor: Decides which trials to start and when to stop them.
         name: Name of the run in Tune's own folders.
-        concurrency: How many trials will run at once.
     """
     # The conductor decides how many trials may start, and must be called also while some of them wait.
     os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = UNLIMITED
     os.environ["TUNE_GLOBAL_CHECKPOINT_S"] = NEVER_S
     # With a handler of its own, Tune takes an interruption for the end of a run.
     os.environ["TUNE_DISABLE_SIGINT_HANDLER"] = "1"
-    ray_guard.install()
+    coordinator_threads.install()
     # It warns once per trial that the files of Tune's loggers are missing.
     logging.getLogger("ray.tune.analysis").setLevel(logging.ERROR)
     # It warns where a result takes long: the proposal of the next trial is a part of that.
@@ -50,7 +47,7 @@ def fit(conductor: Conductor, name: str, concurrency: int) -> None:
     searcher = StudySearcher(conductor)
     with tempfile.TemporaryDirectory(prefix=prefix, dir=session_folder) as scratch:
         tuner = ray.tune.Tuner(
-            ray.tune.with_resources(ray_guard.Trainable, PlacementGroupFactory([_resources(concurrency)])),
+            Trainable,
             tune_config=ray.tune.TuneConfig(
                 search_alg=searcher,
                 scheduler=StudyScheduler(conductor, searcher),
@@ -64,22 +61,13 @@ def fit(conductor: Conductor, name: str, concurrency: int) -> None:
                 verbose=0,
                 progress_reporter=ray.tune.CLIReporter(),
                 callbacks=[NoProgress()],
-                failure_config=ray.tune.FailureConfig(max_failures=MAX_COORDINATOR_DEATHS),
                 checkpoint_config=ray.tune.CheckpointConfig(checkpoint_frequency=0, checkpoint_at_end=False),
             ),
         )
         try:
             tuner.fit()
-        except KeyboardInterrupt:  # after an error, Ray may not answer
-            ray_guard.CoordinatorManager.end_all()
-            raise
-
-
-def _resources(concurrency: int) -> dict[str, float]:
-    """Keep coordinators on the head node if it can hold them: elsewhere they are lost with their nodes."""
-    if concurrency <= MAX_ON_HEAD:
-        return ON_HEAD["resources"]
-    return {"CPU": COORDINATOR_CPUS}
+        finally:
+            coordinator_threads.end_all()
 
 
 def _clear_scratch(name: str) -> tuple[str, str]:

@@ -16,7 +16,7 @@ from typing import Literal
 from workbench.errors import ResourcesError
 
 CPU_SHARE = 0.9
-"""Fraction of each CPU in use that a worker reserves in Ray, so that coordinators (0.001) always fit."""
+"""Fraction of each CPU in use that a worker reserves in Ray, so that small actors of others fit."""
 BETWEEN_TRIALS_S = 1.0
 """How long a run whose trial has ended is expected to request workers for its next one."""
 _ROUNDING = 1e-6

@@ -327,7 +327,7 @@ class Pool:
         self._idle.end_on(silent)
         for owner in {held.owner for held in (*self._leased.values(), *self._waiting)}:
             if owner is not None and owner.node_id in silent and owner.handle is not None:
-                ray.kill(owner.handle)
+                ray.kill(owner.handle, no_restart=False)  # a driver is restarted where its node comes back
 
     def _refuse_infeasible(self) -> None:
         """Refuse requests that wait for a node that was lost long ago."""
