@@ -9,6 +9,7 @@ coordinator, what it needs there to `orders`; what to propose and when to prune,
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import logging
 import os
 import socket
@@ -47,6 +48,7 @@ from workbench.sweeps.trial_plans import TrialPlans
 from workbench.sweeps.trial_reports import Referee, attempt_ended
 from workbench.sweeps.tuner import fit
 from workbench.sweeps.waiting import Waiting
+from workbench.workers.gang import prepare
 from workbench.workers.nodes import RETURN_S
 from workbench.workers.pool_client import cancel
 
@@ -135,7 +137,7 @@ class Driver:
                 with contextlib.suppress(_RunEndsError):
                     self._decide()
                     self._note_shortage()
-                    self._start_together()
+                    self._prepare_workers()
                 self._fit()
             except Exception as error:
                 self._fail(error)
@@ -288,14 +290,15 @@ class Driver:
 
     # Proposals.
 
-    def _start_together(self) -> None:
-        """Prepare workers for the trials that can start now, and let these wait for each other."""
+    def _prepare_workers(self) -> None:
+        """Let workers start for the trials that can start now."""
         allowed, share = self.history.in_force.max_configurations(), self._share
         free = max(0, share.concurrency - len(self._running))
         if allowed is not None:
             left = max(0, allowed - self.history.num_configurations())
             free = min(free, len(self._unfinished) + left)
-        self._orders.start_together(free, len(self._running), share.request)
+        if free:
+            prepare(dataclasses.replace(share.request, num_workers=free * share.request.num_workers))
 
     def _propose(self) -> int | None:
         began_s = time.perf_counter()
@@ -360,7 +363,7 @@ class Driver:
         self._share = self._plans.share(self.history.in_force)
         logger.info("the settings in force are now %s", values_of(self.history.in_force))
         if self._share.concurrency > before:
-            self._start_together()
+            self._prepare_workers()
 
     def _end_at_limits(self) -> None:
         ending = None if self._ending else ending_now(self.history, steady_unix_s())

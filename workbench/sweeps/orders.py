@@ -1,4 +1,4 @@
-"""The orders of a run: what a coordinator needs to start a trial, and which trials start together.
+"""The orders of a run: what a coordinator needs to start a trial.
 
 Which trial is next, and when, is left to the driver.
 """
@@ -19,7 +19,6 @@ from workbench.sweeps.run_alerts import Alerting
 from workbench.sweeps.trial_plans import TrialPlans
 from workbench.training import TrialTask
 from workbench.workers.admission import Request
-from workbench.workers.gang import prepare
 
 
 class Orders:
@@ -40,24 +39,6 @@ class Orders:
         self._alerting = alerting
         self._origin = read_origin(artifacts)
         self._written: tuple[object, str] | None = None
-        self._num_orders = 0
-        self._together = self._last_together = 0
-
-    def start_together(self, num_trials: int, num_running: int, request: Request) -> None:
-        """Prepare workers for the trials that can start now, and let these wait for each other.
-
-        Tune ends a coordinator that is starting when another one becomes free, so where trials are shorter
-        than that start it would never get a second one.
-
-        Args:
-            num_trials: How many can start.
-            num_running: How many run already.
-            request: The workers that each of them leases.
-        """
-        self._together, self._last_together = num_running + num_trials, self._num_orders + num_trials
-        num_workers = num_trials * request.num_workers
-        if num_workers:
-            prepare(dataclasses.replace(request, num_workers=num_workers))
 
     def order(self, trial: Trial, request: Request) -> Order:
         """Return what starts the next attempt at a trial.
@@ -66,7 +47,6 @@ class Orders:
             trial: The trial.
             request: The workers that each trial leases.
         """
-        self._num_orders += 1
         experiment, settings = self._ledger.experiment, self._ledger.experiment.resources
         decided = self._plans.plan_for(trial.params) | trial.decided_plan
         task = TrialTask(
@@ -87,14 +67,11 @@ class Orders:
             continued = None if before is None else self._artifacts.below(trial_folder(before)).url
             task = dataclasses.replace(task, segment=trial.segment, continued=continued)
         limit_s = settings.trial_time
-        together = self._together if self._num_orders <= self._last_together else 1
         plan = known_plan(experiment, trial.params, decided)
         return Order(
             task=task,
             request=self._alerting.allowed(
-                dataclasses.replace(
-                    request, trial=trial.number, num_workers=plan.workers or 1, together=together
-                )
+                dataclasses.replace(request, trial=trial.number, num_workers=plan.workers or 1)
             ),
             blocking=experiment.early_stop.pruner != "none",
             origin=self._origin,

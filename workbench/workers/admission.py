@@ -77,8 +77,6 @@ class Request:
     shape: Shape = Shape()
     placement: Placement = "pack"
     priority: int = 0
-    together: int = 1
-    """How many requests of the run should have arrived before this one is served; not waited for for long."""
     preload: tuple[str, ...] = ()
     """Modules that its trials will need, imported when a worker starts."""
     excluded: frozenset[str] = frozenset()

@@ -228,7 +228,7 @@ class Gang:
         Args:
             request: What the next trial requests.
         """
-        same = dataclasses.replace(request, trial=self._request.trial, together=self._request.together)
+        same = dataclasses.replace(request, trial=self._request.trial)
         if not self.can_continue or same != self._request:
             return False
         self._request, self._is_announced = request, False

@@ -17,7 +17,7 @@ import itertools
 import logging
 import time
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import ray
@@ -49,13 +49,11 @@ logger = logging.getLogger(__name__)
 
 WORKER_IDLE_S = 60.0
 TRIALS_PER_WORKER = 1000
-"""How long a training may take to stop before its process is killed."""
 RELEASE_TIMEOUT_S = 2.0
 START_ATTEMPTS = 3
 NODE_GONE_S = 60.0
 """How long a lease waits for workers on other nodes where its own is gone."""
 TICK_S = 0.1
-TOGETHER_S = 5.0
 OWNER_CHECK_S = 0.5
 UNUSED_S = 60.0
 """How long a pool must have been unused before it makes way for that of another installation."""
@@ -66,7 +64,6 @@ class _PendingRequest:
     request: Request
     owner: Owner | None
     admitted: asyncio.Future[int]
-    since_s: float = field(default_factory=time.monotonic)
 
 
 @dataclass(eq=False)
@@ -272,16 +269,11 @@ class Pool:
             waiting.admitted.set_result(self._grant(waiting.request, waiting.owner, workers))
 
     def _is_held_back(self, waiting: _PendingRequest) -> bool:
-        """Return whether a request has to wait: for others of its run, its trial, or a higher priority."""
+        """Return whether a request has to wait: for its trial to stop, or for a run of a higher priority."""
         trial = waiting.request.of_trial
         if trial is not None and trial in self._stopping:
             return True  # two attempts at once would write the same checkpoints
-        if self._between_trials.outranks(waiting.request, time.monotonic()):
-            return True
-        if waiting.request.together <= 1 or time.monotonic() - waiting.since_s > TOGETHER_S:
-            return False
-        requests = [held.request for held in (*self._waiting, *self._leased.values())]
-        return sum(other.run_id == waiting.request.run_id for other in requests) < waiting.request.together
+        return self._between_trials.outranks(waiting.request, time.monotonic())
 
     def _grant(self, request: Request, owner: Owner | None, workers: list[WorkerHandle]) -> int:
         lease_id = next(self._lease_ids)
