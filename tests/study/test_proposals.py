@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 import math
+import statistics
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -92,6 +93,34 @@ def test_a_configuration_that_fails_is_not_tried_again() -> None:
             drive.report(proposal.trial, 1, loss=distance(proposal.params))
             drive.end(proposal.trial)
     assert len(set(failed)) == len(failed) < 20
+
+
+def branin(x: float, y: float) -> float:
+    """Have three minima of 0.398 in [-5, 10] x [0, 15]. Source: Dixon and Szegoe, 1978."""
+    parabola = y - 5.1 * x * x / (4 * math.pi**2) + 5 * x / math.pi - 6
+    return parabola**2 + 10 * (1 - 1 / (8 * math.pi)) * math.cos(x) + 10
+
+
+@pytest.mark.parametrize("reason", ["error", "timeout"])
+def test_a_region_in_which_trials_fail_is_avoided(reason: str) -> None:
+    """It covers a third of the space and one of the three minima."""
+    search = {"x": {"low": -5.0, "high": 10.0}, "y": {"low": 0.0, "high": 15.0}}
+    failed, best = [], []
+    for seed in range(3):
+        drive, losses = Drive(make_experiment(search=search, seed=seed)), []
+        for _ in range(40):
+            proposal = drive.ask()
+            x, y = (float(proposal.params[name]) for name in search)  # type: ignore[arg-type]
+            failed.append((x + 5) / 15 + 0.6 * y / 15 > 0.95)
+            if failed[-1]:
+                drive.end(proposal.trial, "failed", reason=reason)
+            else:
+                losses.append(branin(x, y))
+                drive.report(proposal.trial, 1, loss=losses[-1])
+                drive.end(proposal.trial)
+        best.append(min(losses))
+    assert sum(failed) <= 25  # 42 where it is not modelled
+    assert statistics.median(best) < 0.45
 
 
 def test_configurations_that_run_out_of_memory_are_avoided() -> None:

@@ -15,6 +15,13 @@ from workbench.space import Params
 
 # A training that holds less is as far from running out of memory as one of which nothing is known.
 _SMALL_SHARE = math.exp(-1.0)
+_LIMIT_OF: dict[Reason, str] = {
+    "oom": "fits in memory",
+    "diverged": "stays finite",
+    "error": "ends without an error",
+    "timeout": "ends in time",
+}
+"""The limit that a failure breaks; what else ends a trial says nothing about its configuration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +154,7 @@ class Outcome:
         """Return by how much each limit is broken, by the limit's text; at most 0 if it is kept.
 
         A training that never reported the metric of a limit breaks it, unless it was stopped early and may
-        not have got that far. Running out of memory and diverging each break a separate limit.
+        not have got that far. A failure that may lie in the configuration breaks a limit of its own.
 
         Args:
             constraints: The limits of the experiment.
@@ -159,13 +166,10 @@ class Outcome:
                 found[describe_limit(constraint)] = constraint.violation(value)
             elif value is not None or self.state != "pruned":
                 found[describe_limit(constraint)] = 1.0
-        if self.reason == "oom" or not self.fits:
-            found["fits in memory"] = 1.0
-        elif self.memory_share is not None and self.memory_share > _SMALL_SHARE:
-            found["fits in memory"] = math.log(min(self.memory_share, 1.0))
-        if self.reason == "diverged":
-            found["stays finite"] = 1.0
-        return found
+        if self.memory_share is not None and self.memory_share > _SMALL_SHARE:
+            found[_LIMIT_OF["oom"]] = math.log(min(self.memory_share, 1.0))
+        broken = {self.reason} if self.fits else {self.reason, "oom"}
+        return found | {limit: 1.0 for reason, limit in _LIMIT_OF.items() if reason in broken}
 
 
 def outcome_of_prior(event: PriorTrialAdded, metrics: Sequence[str]) -> Outcome:
