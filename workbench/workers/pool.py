@@ -286,7 +286,7 @@ class Pool:
 
     async def _tick(self) -> None:
         """Do what no call triggers: end leases of dead owners and idle workers, admit requests."""
-        checked_s = 0.0
+        checked_s = time.monotonic()
         while self._leased or self._waiting or self._idle:
             await asyncio.sleep(TICK_S if self._waiting else OWNER_CHECK_S)
             try:
