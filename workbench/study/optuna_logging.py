@@ -12,14 +12,23 @@ import optuna
 @contextmanager
 def quiet() -> Iterator[None]:
     """Suppress Optuna's output to the user."""
+    with quiet_log(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+@contextmanager
+def quiet_log() -> Iterator[None]:
+    """Suppress Optuna's log lines; who calls a study often does so around all calls.
+
+    Each change of a level makes every logger of the process forget what it is enabled for.
+    """
     before = optuna.logging.get_verbosity()
     is_quiet = before >= optuna.logging.ERROR
-    if not is_quiet:  # setting it makes every logger of the process forget what it is enabled for
+    if not is_quiet:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
+        yield
     finally:
         if not is_quiet:
             optuna.logging.set_verbosity(before)

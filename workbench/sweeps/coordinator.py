@@ -26,7 +26,7 @@ from workbench.events import (
 )
 from workbench.formatting import format_duration
 from workbench.plan import PartialPlan
-from workbench.sweeps.messages import EVENTS_KEY, Order
+from workbench.sweeps.messages import EVENTS_KEY, Events, Order
 from workbench.sweeps.out_of_memory import OtherWays
 from workbench.workers.gang import Gang
 from workbench.workers.worker import Progress
@@ -87,7 +87,7 @@ class Coordinator:
         except Exception as error:
             self._release()
             events = [self._failed("error", f"{type(error).__name__}: {error}", traceback.format_exc())]
-        return {EVENTS_KEY: events}
+        return {EVENTS_KEY: Events(events)}
 
     def _begin(self, order: Order) -> None:
         self._order = order

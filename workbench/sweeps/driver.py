@@ -26,6 +26,7 @@ from workbench.experiment.changing import values_of
 from workbench.formatting import format_count
 from workbench.resources import ClusterInventory
 from workbench.store import Store
+from workbench.study.optuna_logging import quiet_log
 from workbench.study.preparation import prepare_proposals
 from workbench.sweeps.artifact_outage import Pause
 from workbench.sweeps.budget import begun_ending, ending_now, has_room, honest_ending
@@ -124,6 +125,7 @@ class Driver:
             self._store.writer(self.run_id, owner_pid=os.getpid(), owner_host=host) as writer,
             self._alerting,
             self._loggers,
+            quiet_log(),
         ):
             try:
                 self._ledger.replay(writer)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from workbench.events import Event
 from workbench.plan import PartialPlan
 from workbench.remote.code_origin import Origin
 from workbench.training import TrialTask
@@ -11,6 +12,13 @@ from workbench.workers.admission import Request
 
 ORDER_KEY = "order"
 EVENTS_KEY = "events"
+
+
+class Events(list[Event]):
+    """What happened in a trial, oldest first; Tune writes results into debug lines, whoever reads them."""
+
+    def __repr__(self) -> str:
+        return f"{len(self)} events"
 
 
 @dataclass(frozen=True)
