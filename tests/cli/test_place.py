@@ -70,7 +70,7 @@ def test_plans_are_printed_as_values_and_as_a_table(shell: Shell, command: str) 
     document = json.loads(out)
     assert set(document) == {"plans", "recommended", "cut"}
     by_name = {plan["scheduler"]: plan for plan in document["plans"]}
-    assert list(by_name) == ["end", "cloud", "cut", "end-cloud", "mapping", "threshold"]
+    assert list(by_name) == ["end", "cloud", "end-cloud", "mapping", "threshold"]
     keys = {"scheduler", "accuracy", "p50_s", "p95_s", "bytes_per_sample", "load", "low", "high"}
     assert all(set(plan) == keys for plan in document["plans"])
     # The features of 32 x 4 x 4 numbers in one byte each, and a header, for half of the requests.

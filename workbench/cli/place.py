@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import tempfile
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from workbench.cli.lazy_groups import LazyGroup
-from workbench.cli.options import Count, example, json_option
+from workbench.cli.options import Count, attach, example, json_option, store_option
 from workbench.cli.output import echo, make_console, print_json, print_note
 from workbench.formatting import format_bytes, format_duration, format_number, format_percent, format_range
 
@@ -39,6 +42,7 @@ def place() -> None:
 
 @click.command()
 @click.argument("bundle", type=click.Path(path_type=Path))
+@store_option
 @click.option("--to", required=True, type=click.Path(path_type=Path), metavar="FILE",
               help="Write the profile to this file.")  # fmt: skip
 @click.option("--device", metavar="DEVICE", default="here", show_default=True,
@@ -56,13 +60,17 @@ def profile(
 ) -> None:
     """Measure the stages of a model, and frames between tiers, where they will run.
 
-    BUNDLE is a folder with a model that has early exits, exported with --format onnx.
+    BUNDLE is a folder with a model that has early exits, exported with --format onnx, or a file of tiers,
+    whose models are then measured as they are placed.
     """
     from workbench.cli.output import make_table
     from workbench.deploy.tiers.profiling import profile_stages
     from workbench.errors import ArgumentError
 
-    found = profile_stages(bundle, device, batches=tuple(sorted(set(batch))), threads=threads, python=python)
+    batches = tuple(sorted(set(batch)))
+    with placing(bundle) if bundle.is_file() else contextlib.nullcontext() as tiers:
+        folder = bundle if tiers is None else Path(tiers.place.source or "")
+        found = profile_stages(folder, device, batches=batches, threads=threads, python=python)
     try:
         found.write(to)
     except OSError as error:
@@ -91,6 +99,7 @@ def profile(
 
 @click.command()
 @_FILE
+@store_option
 @json_option
 @example("workbench place plan docs/guides/tiers.yaml")
 def plan(file: Path, as_json: bool) -> None:
@@ -101,13 +110,15 @@ def plan(file: Path, as_json: bool) -> None:
     """
     from workbench.deploy.placement.scheduler_plans import expected_plans
 
-    tiers, system, spread = _read(file)
-    leaks = _leaks(tiers, file.parent) if tiers.privacy.report_leak else None
+    with placing(file) as tiers:
+        system, spread = _assemble(tiers, file.parent)
+        leaks = _leaks(tiers, file.parent) if tiers.privacy.report_leak else None
     _show(tiers, system, expected_plans(system, spread), leaks, as_json=as_json)
 
 
 @click.command()
 @_FILE
+@store_option
 @click.option("--requests", type=Count(min=100), default=600_000, show_default=True,
               help="Simulate this many requests.")  # fmt: skip
 @click.option("--seed", type=int, default=0, show_default=True)
@@ -120,20 +131,34 @@ def simulate(file: Path, requests: int, seed: int, as_json: bool) -> None:
     """
     from workbench.deploy.placement.scheduler_plans import played_plans
 
-    tiers, system, _ = _read(file)
+    with placing(file) as tiers:
+        system, _ = _assemble(tiers, file.parent)
     if tiers.privacy.report_leak:
         print_note("privacy.report_leak: `workbench place plan` measures what can be recovered from features")
     _show(tiers, system, played_plans(system, requests, seed=seed), None, as_json=as_json)
 
 
-def _read(file: Path) -> tuple[TiersFile, System, float]:
-    from workbench.deploy.placement.assembly import assemble
+@contextlib.contextmanager
+def placing(file: Path) -> Iterator[TiersFile]:
+    """Read a file of tiers whose `place.from` is then a bundle with stages, for the time of the context."""
     from workbench.deploy.placement.tiers_file import read_tiers
+    from workbench.deploy.tiers.placing import placed
+
+    with tempfile.TemporaryDirectory(prefix="workbench-place-") as temporary:
+        yield placed(read_tiers(file), file.parent, Path(temporary), export=_export)
+
+
+def _export(name: str, folder: Path) -> None:
+    run_id, _, trial = name.rpartition("/")
+    attach(run_id).export(folder, trial=int(trial) if trial.isdigit() else None, format="onnx")
+
+
+def _assemble(tiers: TiersFile, folder: Path) -> tuple[System, float]:
+    from workbench.deploy.placement.assembly import assemble
     from workbench.deploy.tiers.profiling import profile_stages
 
-    tiers = read_tiers(file)
-    system, spread = assemble(tiers, file.parent, measure=profile_stages)
-    return tiers, _with_privacy(tiers, file.parent, system), spread
+    system, spread = assemble(tiers, folder, measure=profile_stages)
+    return _with_privacy(tiers, folder, system), spread
 
 
 def _with_privacy(tiers: TiersFile, folder: Path, system: System) -> System:

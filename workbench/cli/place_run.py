@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from workbench.cli.options import FiniteRange, example, json_option
+from workbench.cli.options import FiniteRange, example, json_option, store_option
 from workbench.cli.output import echo, make_console, make_table, print_json, print_note
 from workbench.errors import ArgumentError
 from workbench.formatting import format_bytes, format_duration, format_percent, format_range, parse_duration_s
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 @click.command("run")
 @click.argument("file", type=click.Path(path_type=Path))
+@store_option
 @click.option("--scheduler", "schedulers", multiple=True, metavar="NAME",
               help="Measure this scheduler instead of place.scheduler; repeat it for several.")  # fmt: skip
 @click.option("--time", "time_limit", metavar="DURATION", default="30s", show_default=True,
@@ -44,10 +45,10 @@ def run(
     On this machine one process is started for each tier, and one for each link, which slows it down. Samples
     of the validation split are sent at random moments.
     """
+    from workbench.cli.place import placing
     from workbench.deploy.placement.assembly import bundle_of
     from workbench.deploy.placement.scheduler_plans import recommend
     from workbench.deploy.placement.schedulers import SCHEDULERS
-    from workbench.deploy.placement.tiers_file import read_tiers
     from workbench.deploy.tiers.measured_run import poisson_moments_s
     from workbench.deploy.tiers.prediction import system_here
     from workbench.deploy.tiers.samples import bundle_samples
@@ -63,17 +64,20 @@ def run(
                 f"unknown scheduler {name!r}", field="--scheduler", allowed=SCHEDULERS.names()
             )
     moments_s = poisson_moments_s(rate, time_s, seed=seed)
-    tiers, folder = read_tiers(file), file.parent
-    bundle = bundle_of(tiers, folder)
-    samples, targets = bundle_samples(bundle)
-    schedulers = schedulers or (tiers.place.scheduler,)
-    cut_at = _planned_cut(tiers, folder) if "cut" in schedulers else None
-    here = system_here(tiers, folder, rate, cut_at=cut_at)
-    system = with_sent_evidence(here, tiers.privacy, bundle, samples, targets)
-    if tiers.privacy.transport == "plain":
-        print_note("privacy.transport: what tiers exchange is not encrypted")
-    samples_of_run = (samples, targets)
-    each = [_measure(name, tiers, folder, bundle, system, samples_of_run, moments_s) for name in schedulers]
+    folder = file.parent
+    with placing(file) as tiers:
+        bundle = bundle_of(tiers, folder)
+        samples, targets = bundle_samples(bundle)
+        schedulers = schedulers or (tiers.place.scheduler,)
+        cut_at = _planned_cut(tiers, folder) if "cut" in schedulers else None
+        here = system_here(tiers, folder, rate, cut_at=cut_at)
+        system = with_sent_evidence(here, tiers.privacy, bundle, samples, targets)
+        if tiers.privacy.transport == "plain":
+            print_note("privacy.transport: what tiers exchange is not encrypted")
+        each = [
+            _measure(name, tiers, folder, bundle, system, (samples, targets), moments_s)
+            for name in schedulers
+        ]
     found, expected, steps = (list(one) for one in zip(*each, strict=True))
     chosen = recommend([_plan_of(one) for one in found], tiers.place.objective)
     if as_json:

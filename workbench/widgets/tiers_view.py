@@ -7,8 +7,11 @@ the cells, and transports it.
 from __future__ import annotations
 
 import html
+import shutil
+import tempfile
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -58,6 +61,8 @@ class TiersView(anywidget.AnyWidget):
         self._ended = threading.Event()
         super().__init__(_esm=read_view(_VIEW))
         self._path, self._file = path, file
+        self._made = Path(tempfile.mkdtemp(prefix="workbench-place-"))
+        weakref.finalize(self, shutil.rmtree, self._made, ignore_errors=True)
         self._picture: TiersPicture | None = None
         self._run = TiersRun(state="measuring")
         self._status: list[TiersMessage] = []
@@ -111,12 +116,14 @@ class TiersView(anywidget.AnyWidget):
         from workbench.deploy.placement.assembly import assemble, bundle_of
         from workbench.deploy.placement.exit_curve import exit_curve
         from workbench.deploy.placement.stages import read_stages
+        from workbench.deploy.tiers.placing import placed
         from workbench.deploy.tiers.profiling import profile_stages
         from workbench.deploy.tiers.samples import bundle_samples
         from workbench.deploy.tiers.sent_evidence import changes_answers, with_sent_evidence
         from workbench.deploy.tiers.spreading import RUNNABLE
 
-        file, folder = self._file, self._path.parent
+        folder = self._path.parent
+        file = self._file = placed(self._file, folder, self._made)
         bundle = bundle_of(file, folder)
         system, _ = assemble(file, folder, measure=profile_stages)
         note = ""

@@ -46,6 +46,7 @@ def test_units_are_read_into_plain_ones(tmp_path: Path) -> None:
         ("trace: cell.csv, ", "", "links.edge-cloud.bandwidth"),
         ("from: best, ", "", "place.from"),
         ("from: best", "models: {moon: best}", "place.models.moon"),
+        ("from: best", "models: {end: small, edge: best}", "place.models"),
         ("features: uint8", "features: int3", "privacy.features"),
         ("busy: 0.7", "busy: 1.0", "place.busy"),
     ],

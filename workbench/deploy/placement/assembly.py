@@ -31,8 +31,8 @@ def bundle_of(file: TiersFile, folder: Path) -> Path:
     """
     if file.place.source is None:
         raise ExperimentError(
-            "several bundles cannot be planned yet: their answers are not known for the same samples",
-            field="place.models", allowed="from: a bundle of one model with early exits",
+            "the models of the tiers are not one bundle yet", field="place.models",
+            next_step="Use `workbench place`.",
         )  # fmt: skip
     bundle = folder / file.place.source
     if not (bundle / STAGES).exists():
@@ -88,6 +88,8 @@ def assemble(
     tiers = list(file.tiers.items())
     times = [_stage_times(name, tier, profiles[name], bundle, stages) for name, tier in tiers]
     stage_s = np.array([each for each, _ in times])
+    if file.place.models:
+        stage_s = _with_own_models(stage_s)
     batches = np.array([tier.batch for _, tier in tiers])
     finite_s = np.where(np.isfinite(stage_s), stage_s, 0.0)
     sending = Sending(file, folder, profiles, stages, with_frames)
@@ -101,8 +103,16 @@ def assemble(
         sent_bytes=features.num_bytes, raw_bytes=raw.num_bytes, send_j=features.energy_j, raw_j=raw.energy_j,
         power=np.array([tier.power or 0.0 for _, tier in tiers]), evidence=read_evidence(bundle),
         thresholds=tuple(stage.threshold for stage in stages.stages), busy=file.place.busy,
-        cut=best_cut(bundle, sending, at=cut_at),
+        cut=None if file.place.models else best_cut(bundle, sending, at=cut_at),
+        has_own_models=bool(file.place.models),
     ), max(spread for _, spread in times)  # fmt: skip
+
+
+def _with_own_models(stage_s: np.ndarray) -> np.ndarray:
+    """Return the times where the first tier has only the first model, and the last only the last."""
+    found = np.full(stage_s.shape, np.inf)
+    found[0, 0], found[-1, :-1], found[-1, -1] = stage_s[0, 0], 0.0, stage_s[-1, -1]
+    return found
 
 
 def _profiles(file: TiersFile, folder: Path, bundle: Path, measure: Measure) -> dict[str, Profile]:

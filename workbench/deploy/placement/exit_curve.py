@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from workbench.deploy.placement.flows import Outcome
-from workbench.deploy.placement.schedulers import SCHEDULERS
+from workbench.deploy.placement.schedulers import policies_for
 from workbench.deploy.placement.system import System
 
 _NUM_THRESHOLDS = 41
@@ -41,7 +41,7 @@ def exit_curve(system: System) -> list[ExitPoint]:
     """
     first, *others = system.thresholds
     levels = np.quantile(system.evidence.confidence[:, 0], np.linspace(0, 1, _NUM_THRESHOLDS))
-    schedulers = {name: SCHEDULERS.load(name)() for name in SCHEDULERS.names()}
+    schedulers = policies_for(system)
     found = []
     for threshold in sorted({0.0, *np.clip(levels, 0, 1).tolist(), first, 1.0}):
         changed = replace(system, thresholds=(threshold, *others))

@@ -102,6 +102,7 @@ class WithoutExits:
     """The model without early exits, cut where one request is answered first: perhaps all on one tier."""
 
     summary: ClassVar[str] = "without exits, cut where one request is answered first"
+    needs_cut: ClassVar[bool] = True
 
     def expect(self, system: System) -> Outcome:
         """Return what closed forms expect of it."""

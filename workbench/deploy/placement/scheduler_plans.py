@@ -14,7 +14,7 @@ import numpy as np
 from workbench.deploy.placement.flows import Outcome
 from workbench.deploy.placement.played_queues import draw_requests
 from workbench.deploy.placement.policies import Policy
-from workbench.deploy.placement.schedulers import SCHEDULERS
+from workbench.deploy.placement.schedulers import policies_for
 from workbench.deploy.placement.system import System
 from workbench.deploy.placement.tiers_file import Objective
 from workbench.formatting import format_bytes, format_duration, format_rate
@@ -68,7 +68,7 @@ def expected_plans(system: System, spread: float, *, seed: int = 0) -> list[Plan
     """
     return [
         _plan(name, policy.expect(system), _interval_of(policy, system, spread, seed))
-        for name, policy in _policies()
+        for name, policy in policies_for(system).items()
     ]
 
 
@@ -86,7 +86,7 @@ def played_plans(system: System, num_requests: int, *, seed: int = 0) -> list[Pl
         num_requests, system.counts[0], system.arrivals_per_s, len(system.exits), seed=seed
     )
     found = []
-    for name, policy in _policies():
+    for name, policy in policies_for(system).items():
         outcome = policy.play(system, requests)
         blocks = [np.quantile(part, 0.95) for part in np.array_split(outcome.response_s, _NUM_BLOCKS)]
         half = _STUDENT_T * float(np.std(blocks, ddof=1)) / _NUM_BLOCKS**0.5
@@ -127,7 +127,8 @@ def verdict(system: System, plans: Sequence[Plan], recommended: Plan | None) -> 
     """
     lines = [_about_choice(plans, recommended)]
     if len(system.names) > 1:
-        lines += [_about_cut(system), *_about_changes(system)]
+        lines += [] if system.has_own_models else [_about_cut(system)]
+        lines += _about_changes(system)
     return lines
 
 
@@ -188,10 +189,6 @@ def _about_changes(system: System) -> list[str]:
             else f"Sending never pays: {system.names[last]} is not faster than {system.names[0]}."
         )
     return lines
-
-
-def _policies() -> list[tuple[str, Policy]]:
-    return [(name, SCHEDULERS.load(name)()) for name in SCHEDULERS.names()]
 
 
 def _plan(name: str, outcome: Outcome, interval: tuple[float, float]) -> Plan:

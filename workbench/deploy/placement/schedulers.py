@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from workbench.registry import Registry
+
+if TYPE_CHECKING:
+    from workbench.deploy.placement.policies import Policy
+    from workbench.deploy.placement.system import System
 
 SCHEDULERS = Registry(
     "scheduler",
@@ -16,3 +22,12 @@ SCHEDULERS = Registry(
     },
     group="workbench.schedulers",
 )
+
+
+def policies_for(system: System) -> dict[str, Policy]:
+    """Return the schedulers by name, without those that need a cut where none is known."""
+    policies: dict[str, Any] = {name: SCHEDULERS.load(name)() for name in SCHEDULERS.names()}
+    return {
+        name: policy for name, policy in policies.items()
+        if system.cut is not None or not getattr(policy, "needs_cut", False)
+    }  # fmt: skip

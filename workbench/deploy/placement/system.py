@@ -82,6 +82,7 @@ class System:
         thresholds: The probability from which an answer leaves at each exit.
         busy: Load of the last tier from which `threshold` sends less there.
         cut: Where the model without exits is cut; None where its nodes were not measured.
+        has_own_models: Whether the first tier has one model and the last another, which takes inputs, too.
     """
 
     names: tuple[str, ...]
@@ -105,15 +106,11 @@ class System:
     sent_evidence: Evidence | None = None
     raw_evidence: Evidence | None = None
     cut: Cut | None = None
+    has_own_models: bool = False
 
     def as_cut(self) -> tuple[Self, str]:
-        """Return it without early exits, and the scheduler that places the model as it is cut.
-
-        Without a cut, that is after the first stage.
-        """
-        if self.cut is None:
-            never = (2.0,) * (len(self.thresholds) - 1)
-            return replace(self, thresholds=(*never, self.thresholds[-1])), "end-cloud"
+        """Return it without early exits, and the scheduler that places the model as it is cut."""
+        assert self.cut is not None
         cut, num_parts = self.cut, self.cut.stage_s.shape[1]
         last = [None if one is None else one.last(num_parts) for one in (self.evidence, self.raw_evidence)]
         assert last[0] is not None
@@ -135,7 +132,10 @@ class System:
 
     def sending_raw(self) -> Self:
         """Return it as a scheduler sees it that sends inputs."""
-        return replace(self, evidence=self.raw_evidence or self.evidence)
+        evidence = self.raw_evidence or self.evidence
+        if self.has_own_models:  # the first model takes no part in it
+            evidence = evidence.last(evidence.confidence.shape[1])
+        return replace(self, evidence=evidence)
 
     def of_samples(self, samples: np.ndarray) -> Self:
         """Return it with some of the validation samples, by their numbers."""

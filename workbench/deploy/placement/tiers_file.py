@@ -95,9 +95,12 @@ class Place(Section):
         default=None,
         alias="from",
         min_length=1,
-        description="A bundle whose stages are spread over the tiers.",
+        description="A bundle whose stages are spread over the tiers, or a trial, such as last/best.",
     )
-    models: dict[str, str] = Field(default={}, description="A bundle for each tier, instead of `from`.")
+    models: dict[str, str] = Field(
+        default={},
+        description="A bundle or trial for the first tier and one for the last, instead of `from`.",
+    )
     scheduler: str = Field(default="mapping", description="The scheduler that `place run` uses.")
     objective: Objective = Field(default=Objective(), description="What the recommended plan must meet.")
     threshold: Annotated[float, Field(ge=0, le=1)] | None = Field(
@@ -117,8 +120,8 @@ class Place(Section):
     def _is_complete(self) -> Self:
         if (self.source is None) == (not self.models):
             raise ExperimentError(
-                "either one bundle or a bundle for each tier is placed", field="from",
-                allowed="from: BUNDLE, or models: {TIER: BUNDLE, ...}",
+                "either one bundle or one for each of two tiers is placed", field="from",
+                allowed="from: BUNDLE, or models: {FIRST_TIER: BUNDLE, LAST_TIER: BUNDLE}",
             )  # fmt: skip
         if self.scheduler not in SCHEDULERS:
             raise ExperimentError(
@@ -169,6 +172,12 @@ class TiersFile(Section):
         for name in self.place.models:
             if name not in self.tiers:
                 raise ExperimentError("there is no such tier", field=f"place.models.{name}", allowed=names)
+        if self.place.models and set(self.place.models) != {names[0], names[-1]}:
+            raise ExperimentError(
+                "what the model of the first tier is not sure of goes to that of the last",
+                field="place.models",
+                allowed=f"a model for {names[0]} and one for {names[-1]}", next_step="Name these two.",
+            )  # fmt: skip
         return self
 
     def links_in_order(self) -> list[Link]:

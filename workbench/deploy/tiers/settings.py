@@ -61,6 +61,7 @@ class TierSettings:
         keeps: The last stage that is computed here while a further tier is alive; None for all.
         maps: Whether what goes further is computed here if that is expected to end first.
         charge_s: By how much it must end earlier here, because it delays what begins here next.
+        has_own_model: Whether its stages are a model of its own, which takes what requests begin with.
         sends_all: Whether every request is sent further before this tier computes anything itself.
         batch: Largest number of requests that are computed at once.
         queue: Number of requests that may wait; further ones fail.
@@ -89,6 +90,7 @@ class TierSettings:
     keeps: int | None = None
     maps: bool = False
     charge_s: float = 0.0
+    has_own_model: bool = False
     sends_all: bool = False
     batch: int = 1
     queue: int = 256

@@ -93,7 +93,8 @@ def settings_of(
     names = tuple(map(name_of, range(len(file.tiers))))
     return [
         TierSettings(
-            name_of(number), number, stages=parts, batch=tier.batch, busy=file.place.busy,
+            name_of(number), number, stages=_own(parts, number, len(names)) if file.place.models else parts,
+            has_own_model=bool(file.place.models), batch=tier.batch, busy=file.place.busy,
             keeps=0 if destinations(number, len(file.tiers), scheduler) else None,
             maps=scheduler == "mapping", charge_s=charge_s, sends_all=scheduler == "cloud" and number == 0,
             features=file.privacy.features, noise=file.privacy.noise,
@@ -102,6 +103,11 @@ def settings_of(
         )
         for number, tier in enumerate(file.tiers.values())
     ]  # fmt: skip
+
+
+def _own(parts: tuple[StageSettings, ...], number: int, num_tiers: int) -> tuple[StageSettings, ...]:
+    """Return the model of a tier, where the first and the last have one each."""
+    return parts[:1] if number == 0 else parts[1:] if number == num_tiers - 1 else ()
 
 
 def route_to(

@@ -110,6 +110,11 @@ class StageModels:
         self._models = {one.number: StageModel(one, threads=threads) for one in settings}
         self._times_s = {number: _time_of(model) for number, model in self._models.items()}
 
+    @property
+    def first(self) -> int:
+        """The number of the first stage that is computed here."""
+        return min(self._models, default=0)
+
     def can_begin(self, stage: int) -> bool:
         """Return whether a stage is computed here."""
         return stage in self._models
@@ -120,7 +125,7 @@ class StageModels:
 
     def example(self) -> Input:
         """Return an input of the first stage."""
-        number = min(self._models)
+        number = self.first
         first = self._models[number]
         return number, np.zeros(first.shape, dtype=first.dtype), None, 0, None
 

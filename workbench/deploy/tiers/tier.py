@@ -156,6 +156,8 @@ class Tier:
             NotAnsweredError: If neither can be.
             Exception: What computing raises.
         """
+        if self.settings.has_own_model:
+            frame = replace(frame, stage=max(frame.stage, self._models.first))
         further = self._plan()
         is_fallback = bool(self._routes) and further is None
         if further is not None and (self.settings.sends_all or not self._models.can_begin(frame.stage)):

@@ -1,0 +1,166 @@
+"""The bundle that is placed for a file of tiers, where that is not one with early exits already.
+
+A model without exits becomes a bundle of one stage, and a model for each of two tiers a cascade: what the
+first is not sure of is sent to the second, as it is. Both are calibrated, and the threshold chosen, on the
+validation split.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from workbench.deploy.card import CARD, MODEL, Card, read_card, sha256_of
+from workbench.deploy.graph import Graph, onnx
+from workbench.deploy.placement.cascade import (
+    accuracy_at,
+    choose_thresholds,
+    exits_at,
+    shares_at,
+    softmax,
+    temperature_of,
+)
+from workbench.deploy.placement.stages import EVIDENCE, PROBABILITIES, STAGES, Evidence, Stage, Stages
+from workbench.deploy.placement.tiers_file import TiersFile
+from workbench.deploy.predictor import open_session
+from workbench.deploy.tiers.samples import bundle_samples
+from workbench.errors import ExperimentError
+
+_EXPERIMENT = "experiment.yaml"
+_BATCH = 512
+_LEAST = np.float32(1e-12)
+"""A probability counts as at least this: its logarithm follows."""
+
+Export = Callable[[str, Path], None]
+"""Writes a trial, as `RUN/TRIAL`, into a folder with its model as ONNX."""
+
+
+def placed(file: TiersFile, folder: Path, temporary: Path, *, export: Export | None = None) -> TiersFile:
+    """Return a file of tiers whose `place.from` is a bundle with stages.
+
+    Args:
+        file: The file.
+        folder: The folder that its paths are relative to.
+        temporary: A folder for bundles that are made for it; as long as the file is used.
+        export: Writes trials; None where only folders can be named.
+
+    Raises:
+        ExperimentError: If a bundle is missing, or models of tiers do not answer the same question.
+        WorkbenchError: If a trial cannot be exported, or the data of a model cannot be read.
+    """
+    place = file.place
+    given = place.models or {next(iter(file.tiers)): place.source or ""}
+    bundles = [
+        _bundle(one, folder, temporary / f"exported_{number}", export,
+                field=f"place.models.{name}" if place.models else "place.from")
+        for number, (name, one) in enumerate(
+            sorted(given.items(), key=lambda item: list(file.tiers).index(item[0]))
+        )
+    ]  # fmt: skip
+    if place.models or not (bundles[0] / STAGES).exists():
+        made = temporary / "placed"
+        made.mkdir()
+        write_cascade(bundles, made)
+        bundles = [made]
+    return file.model_copy(update={"place": place.model_copy(update={"source": str(bundles[0].absolute())})})
+
+
+def _bundle(given: str, folder: Path, target: Path, export: Export | None, *, field: str) -> Path:
+    bundle = folder / given
+    if not bundle.is_dir() and export is not None and "/" in given:
+        export(given, target)
+        bundle = target
+    if not (bundle / CARD).exists() and not (bundle / STAGES).exists():
+        raise ExperimentError(
+            f"{given!r} is not a bundle with a model as ONNX", field=field,
+            allowed="the folder of a bundle, or a trial as RUN/TRIAL, such as last/best",
+            next_step="Train it with `workbench sweep`, and name its run, or export it with --format onnx.",
+        )  # fmt: skip
+    return bundle
+
+
+def write_cascade(bundles: Sequence[Path], folder: Path) -> Stages:
+    """Write models as successive stages that take the same inputs, of which the last answers the rest.
+
+    Args:
+        bundles: Bundles of classifiers, the first one first; the data are those of the last.
+        folder: Where to write.
+
+    Raises:
+        ExperimentError: If they take other inputs, or name other classes.
+        WorkbenchError: If the data cannot be read.
+    """
+    cards = [read_card(bundle) for bundle in bundles]
+    for card in cards:
+        _check(card, cards[-1])
+    inputs, targets = bundle_samples(bundles[-1])
+    stages, confidence, is_correct = [], [], []
+    for number, (bundle, card) in enumerate(zip(bundles, cards, strict=True)):
+        outputs = np.log(np.maximum(_answers(bundle / MODEL, inputs), _LEAST)).astype(np.float64)
+        temperature = temperature_of(outputs, targets)
+        probabilities = softmax(outputs / temperature)
+        confidence.append(probabilities.max(axis=1))
+        is_correct.append(probabilities.argmax(axis=1) == targets)
+        name = f"stage_{number}.onnx"
+        onnx.save(_calibrated(bundle / MODEL, card, temperature), str(folder / name))
+        stages.append((name, card.inputs[0], temperature))
+    evidence = Evidence(np.stack(confidence, axis=1), np.stack(is_correct, axis=1))
+    evidence.write(folder)
+    thresholds = choose_thresholds(evidence)
+    exits = exits_at(evidence, thresholds)
+    shares = shares_at(exits, len(bundles))
+    for name in (MODEL, CARD, _EXPERIMENT):
+        shutil.copyfile(bundles[-1] / name, folder / name)
+    found = Stages(
+        stages=tuple(
+            Stage(
+                file=name, input_shape=given.shape, input_dtype=given.dtype, temperature=temperature,
+                accuracy=float(evidence.is_correct[:, number].mean()), threshold=thresholds[number],
+                share=float(shares[number]),
+            )
+            for number, (name, given, temperature) in enumerate(stages)
+        ),
+        accuracy=accuracy_at(evidence, exits), num_samples=len(targets),
+        files={name: sha256_of(folder / name) for name in (*(one[0] for one in stages), EVIDENCE)},
+    )  # fmt: skip
+    found.write(folder)
+    return found
+
+
+def _check(card: Card, last: Card) -> None:
+    takes = [(one.kind, one.shape, one.dtype) for one in card.inputs]
+    if [one.kind for one in card.inputs] != ["array"] or card.outputs[0].kind != "classes":
+        raise ExperimentError(
+            f"{card.name} is not a classifier whose samples are single arrays", field="place",
+            next_step="Use a bundle with early exits, or a model of images.",
+        )  # fmt: skip
+    if takes != [(one.kind, one.shape, one.dtype) for one in last.inputs]:
+        raise ExperimentError(
+            f"{card.name} and {last.name} do not take the same inputs", field="place.models"
+        )
+    if card.outputs[0].classes != last.outputs[0].classes:
+        raise ExperimentError(
+            f"{card.name} and {last.name} do not name the same classes", field="place.models"
+        )
+
+
+def _answers(model: Path, inputs: np.ndarray) -> np.ndarray:
+    session = open_session(model, threads=1)
+    (given,) = session.get_inputs()
+    dtype = {"tensor(float)": np.float32, "tensor(double)": np.float64}.get(given.type, inputs.dtype)
+    batches = np.array_split(inputs, max(1, len(inputs) // _BATCH))
+    return np.concatenate([session.run(None, {given.name: each.astype(dtype)})[0] for each in batches])
+
+
+def _calibrated(model: Path, card: Card, temperature: float) -> onnx.ModelProto:
+    graph, (given,), (answer,) = Graph(), card.inputs, card.outputs
+    values = graph.input(given.name, np.dtype(given.dtype), given.shape)
+    found = graph.inline(onnx.load(str(model)), (values,))
+    likely = graph.add("Log", graph.add("Max", found, graph.constant(_LEAST)))
+    divided = graph.add("Div", likely, graph.constant(np.float32(temperature)))
+    return graph.model(
+        graph.add("Softmax", divided, axis=-1), PROBABILITIES, np.dtype("float32"), answer.shape
+    )
