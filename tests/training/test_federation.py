@@ -274,3 +274,30 @@ def test_clients_hold_the_samples_that_the_data_name_for_them(tmp_path: Path) ->
     assert "the data name 2 clients" in (ended.message or "")
     ended, _ = train(experiment({"partition": "owners"}), tmp_path / "none")
     assert "digits does not name the client that holds a sample" in (ended.message or "")
+
+
+def test_a_client_that_takes_too_long_is_left_out_of_the_round(tmp_path: Path) -> None:
+    order = experiment(
+        {"clients": 4, "fraction": 1.0, "partition": "owners", "timeout": "1.5s", "secure": True},
+        model="tests.training.slow_clients:build", data="tests.training.slow_clients:data",
+        training={"epochs": 1},
+    )  # fmt: skip
+    ended, events = train(order, tmp_path / "slow")
+    assert ended.state == "complete", ended.traceback
+    (value,) = values(events)
+    assert value["clients_answered"] == 3.0
+    num_values = sum(each.numel() for each in weights(tmp_path / "slow").values())
+    # Four receive float32, three send fixed point, its weight, and the secret they share with the fourth.
+    assert value["bytes_per_client"] == (4 * 4 * num_values + 3 * (8 * num_values + 8 + 32)) / 4
+    assert np.isfinite(value["val_accuracy"])  # the masks of the fourth are gone from the sum
+
+
+def test_bytes_to_the_target_are_those_of_the_rounds_to_it(tmp_path: Path) -> None:
+    target = {"metric": "val_accuracy", "at_least": 0.99}
+    order = experiment({"target": target}, objectives=[{"metric": "bytes_to_target", "goal": "minimize"}])
+    _, events = train(order, tmp_path)
+    first, second = values(events)
+    assert (first["rounds_to_target"], first["clients_answered"]) == (3.0, 4.0)
+    assert first["bytes_to_target"] == second["bytes_to_target"] == 3 * first["bytes_per_client"]
+    with pytest.raises(ExperimentError, match="bytes_to_target needs one"):
+        experiment({}, objectives=[{"metric": "bytes_to_target", "goal": "minimize"}])

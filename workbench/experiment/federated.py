@@ -16,7 +16,7 @@ from workbench.errors import ExperimentError
 from workbench.experiment.goals import Constraint
 from workbench.experiment.plan_settings import find_other_value
 from workbench.experiment.refusals import refusal
-from workbench.experiment.setting_types import Auto, Epochs, PositiveInt, Section
+from workbench.experiment.setting_types import Auto, Epochs, OptionalSeconds, PositiveInt, Section
 from workbench.plan import PlanValue
 
 if TYPE_CHECKING:
@@ -29,6 +29,10 @@ BYTES_METRIC = "bytes_per_client"
 """What each client has received and sent so far, on average, in bytes."""
 ROUNDS_METRIC = "rounds_to_target"
 """The round in which the target was reached; one more than there are rounds until then."""
+BYTES_TO_TARGET_METRIC = "bytes_to_target"
+"""What a client had received and sent by then, on average; before, what `ROUNDS_METRIC` rounds take."""
+ANSWERED_METRIC = "clients_answered"
+"""How many clients sent something in the last round."""
 SPREADS = ("min", "max", "std")
 """What is reported of the values of a metric over the clients."""
 _Part = Annotated[float, Field(ge=0, lt=1)]
@@ -135,10 +139,14 @@ class Federated(Section):
     stragglers: _Part = Field(
         default=0.0, description="Probability that a client completes only part of its local training."
     )
+    timeout: OptionalSeconds = Field(
+        default=None,
+        description="Leave a client out of a round whose own training takes longer than this.",
+    )
     target: Constraint | None = Field(
         default=None,
         description="End the rounds once a metric reaches a value, {metric: val_accuracy, at_least: 0.9}; "
-        "reported as rounds_to_target.",
+        "reported as rounds_to_target and bytes_to_target.",
     )
     secure: bool = Field(
         default=False,
@@ -154,7 +162,8 @@ def client_metrics(measured: Iterable[str]) -> list[str]:
             the only one.
     """
     names = [name for name in measured if name != "loss"] or ["loss"]
-    return [BYTES_METRIC, ROUNDS_METRIC, *(f"val_{name}_client_{kind}" for name in names for kind in SPREADS)]
+    own = (BYTES_METRIC, ANSWERED_METRIC, ROUNDS_METRIC, BYTES_TO_TARGET_METRIC)
+    return [*own, *(f"val_{name}_client_{kind}" for name in names for kind in SPREADS)]
 
 
 def default_server_lr(rule: ServerRule) -> float:
@@ -306,9 +315,10 @@ def _check_what_is_read(federated: Federated, searched: set[str]) -> None:
 def _check_target(experiment: Experiment) -> None:
     assert experiment.federated is not None
     wanted = [item.metric for item in (*experiment.objectives, *experiment.constraints)]
-    if ROUNDS_METRIC in wanted and experiment.federated.target is None:
+    reached = [name for name in (ROUNDS_METRIC, BYTES_TO_TARGET_METRIC) if name in wanted]
+    if reached and experiment.federated.target is None:
         raise ExperimentError(
-            f"{ROUNDS_METRIC} needs one", field="federated.target",
+            f"{reached[0]} needs one", field="federated.target",
             allowed="such as {metric: val_accuracy, at_least: 0.9}",
         )  # fmt: skip
 

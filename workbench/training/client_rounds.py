@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -49,11 +50,13 @@ class RoundResult:
         mean_loss: Over the samples that clients trained on; None where no client finished.
         num_trained: Samples that they trained on, counted once per pass.
         num_bytes: What clients received and sent.
+        num_answered: Number of clients that sent something.
     """
 
     mean_loss: float | None
     num_trained: int
     num_bytes: int
+    num_answered: int
 
 
 class Rounds:
@@ -105,7 +108,8 @@ class Rounds:
         self._strategy.begin(self._weights, proximal=0.0)
         if change is not None:
             self._apply(change)
-        return RoundResult(result.mean_loss(), result.num_trained, self._num_bytes(drawn))
+        num_bytes = self._num_bytes(len(drawn), result.num_answered)
+        return RoundResult(result.mean_loss(), result.num_trained, num_bytes, result.num_answered)
 
     def state(self) -> dict[str, Any]:
         """Return what the next round depends on beside the weights, as tensors."""
@@ -121,8 +125,13 @@ class Rounds:
         """Keep a copy of the weights of the server."""
         self._weights = {name: value.detach().clone() for name, value in weights.items()}
 
-    def _train(self, taking_part: Participation, number: int, lr: float) -> Update:
-        """Train one client; everything random in it follows from seed, round and client."""
+    def _train(self, taking_part: Participation, number: int, lr: float) -> Update | None:
+        """Train one client; everything random in it follows from seed, round and client.
+
+        Returns:
+            What it sends; None if it has not finished when its time is over.
+        """
+        began_s = perf_counter()
         federated, train = self._federated, self._parts.train
         shard, settings = self._clients.train[taking_part.client], self._parts.settings
         self._strategy.begin(self._weights, proximal=federated.proximal)
@@ -130,7 +139,6 @@ class Rounds:
         seed_generators(seed)
         per_epoch = -(-len(shard) // settings.step_batch)
         num_steps = math.ceil(taking_part.part * per_epoch * federated.local_epochs)
-        order = shard
         order = shard
         loss_sum, num_trained = torch.zeros((), dtype=torch.float64), 0
         for step in range(num_steps):
@@ -144,10 +152,12 @@ class Rounds:
             self._strategy.update(lr)
             loss_sum = loss_sum.to(loss.device) + loss.double() * len(indices)
             num_trained += len(indices)
+            if federated.timeout is not None and perf_counter() - began_s > federated.timeout:
+                return None
         weights = self._flat(self._strategy.weights())
         return Update(taking_part, weights, len(shard), loss_sum.item(), num_trained)
 
-    def _in_order(self, own: list[Update], num_clients: int) -> Iterator[Update]:
+    def _in_order(self, own: list[Update | None], num_clients: int) -> Iterator[Update]:
         """Yield what all clients send, in their order; each worker has every n-th of them."""
         worker = self._parts.worker
         for first in range(0, num_clients, worker.num_workers):
@@ -187,7 +197,7 @@ class Rounds:
             received[client] = masks.masked(values, client, others)
         if not received:
             return None
-        failed = [each.client for each in drawn if each.fails]
+        failed = [client for client in numbers if client not in received]
         revealed = {(client, gone): secret(client, gone) for client in received for gone in failed}
         total = masks.from_fixed(masks.unmasked_sum(received, revealed))
         return total[:-1] / total[-1] if total[-1] else None
@@ -207,12 +217,11 @@ class Rounds:
     def _flat(self, weights: dict[str, Tensor]) -> np.ndarray:
         return torch.cat([weights[name].detach().float().cpu().flatten() for name in self._sent]).numpy()
 
-    def _num_bytes(self, drawn: list[Participation]) -> int:
+    def _num_bytes(self, num_drawn: int, num_finished: int) -> int:
         """Count the weights that clients receive and send, and the secrets that they reveal."""
-        num_values, num_failed = len(self._is_trained), sum(each.fails for each in drawn)
-        num_finished = len(drawn) - num_failed
+        num_values, num_failed = len(self._is_trained), num_drawn - num_finished
         per_value = _FIXED_BYTES if self._federated.secure else _FLOAT_BYTES
-        num_bytes = num_values * (len(drawn) * _FLOAT_BYTES + num_finished * per_value)
+        num_bytes = num_values * (num_drawn * _FLOAT_BYTES + num_finished * per_value)
         if self._federated.secure:
             num_bytes += num_finished * (_FIXED_BYTES + num_failed * masks.SECRET_BYTES)
         return num_bytes
@@ -223,13 +232,14 @@ class _Sums:
 
     def __init__(self) -> None:
         self._loss_sum = 0.0
-        self.num_trained = 0
+        self.num_trained = self.num_answered = 0
 
     def follow(self, updates: Iterator[Update]) -> Iterator[Update]:
         """Yield updates as they come."""
         for each in updates:
             self._loss_sum += each.loss_sum
             self.num_trained += each.num_trained
+            self.num_answered += 1
             yield each
 
     def mean_loss(self) -> float | None:

@@ -15,7 +15,12 @@ from typing import Any
 import torch
 
 from workbench.events import CheckpointSaved, Event, TrialPlanned, TrialReported
-from workbench.experiment.federated import BYTES_METRIC, ROUNDS_METRIC
+from workbench.experiment.federated import (
+    ANSWERED_METRIC,
+    BYTES_METRIC,
+    BYTES_TO_TARGET_METRIC,
+    ROUNDS_METRIC,
+)
 from workbench.experiment.trial_value import TrialValue
 from workbench.training import checkpoint
 from workbench.training.assembly import Parts, assemble
@@ -109,6 +114,7 @@ class _Federation:
         samples_per_s = result.num_trained / max(elapsed_s, 1e-9)
         values = {} if self._last_loss is None else {"train_loss": self._last_loss}
         values[BYTES_METRIC] = self._num_bytes / self._federated.clients
+        values[ANSWERED_METRIC] = float(result.num_answered)
         is_best = False
         if is_last or number % training.evaluate_every == 0:
             values |= self._evaluate()
@@ -133,7 +139,9 @@ class _Federation:
         if target is None:
             return {}
         self._is_reached = target.violation(values[target.metric]) <= 0.0
-        return {ROUNDS_METRIC: float(self._num_done if self._is_reached else self._num_rounds + 1)}
+        num_rounds = self._num_done if self._is_reached else self._num_rounds + 1
+        per_round = self._num_bytes / self._federated.clients / self._num_done
+        return {ROUNDS_METRIC: float(num_rounds), BYTES_TO_TARGET_METRIC: per_round * num_rounds}
 
     def _evaluate(self) -> dict[str, float]:
         parts = self._parts

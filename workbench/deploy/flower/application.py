@@ -246,7 +246,7 @@ def _words(name: str, written: dict[str, Any], settings: TrialSettings) -> dict[
     return {
         "name": name, "rounds": written["rounds"], "num_clients": written["clients"],
         "torch": importlib.metadata.version("torch").partition("+")[0],
-        "draws": federated.failures > 0 or federated.stragglers > 0,
+        "draws": federated.failures > 0 or federated.stragglers > 0 or federated.timeout is not None,
     }  # fmt: skip
 
 

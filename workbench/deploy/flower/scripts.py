@@ -218,8 +218,8 @@ are there.
 NOTE
 """  # noqa: E501
 _DRAWS = """
-Failures and stragglers were drawn in the trial. Here nothing is drawn: a device that does not answer is left
-out.
+Failures, stragglers and a timeout of clients were those of the trial. Here nothing is drawn: a device that
+does not answer is left out.
 """
 
 
@@ -234,7 +234,7 @@ def files(
         rounds: Number of rounds.
         num_clients: Number of clients.
         torch: The version of torch that wrote the model.
-        draws: Whether the trial drew failures or stragglers.
+        draws: Whether the trial drew failures or stragglers, or had a timeout.
     """
     words = {
         "PACKAGE": package, "CLIENT_FILE": CLIENT_FILE, "NOTE": _DRAWS if draws else "",
