@@ -39,7 +39,8 @@ _EPOCHS = (0, 5, 10, 20)
 _QAT_EPOCHS = (2, 5, 10)
 _RANKS = (1.0, 0.5, 0.25)
 _SLIMMING = (0.0, 1e-4, 1e-3)
-_TUNED = {"lr": 1e-3, "distillation": 0.9, "slimming": 0.0}
+_TUNED = {"lr": 3e-3, "distillation": 0.9, "slimming": 0.0}
+_MUCH_PRUNED = 0.75
 
 
 def experiment_for(
@@ -141,21 +142,26 @@ def first_configurations(
 
     Args:
         experiment: As `experiment_for` returns it.
-        num_samples: Number of training samples; where they are few, they are trained with more often.
+        num_samples: Number of training samples; where they are many, they are trained with less often, so
+            that ten trials with 10,000 images take one or two minutes.
         has_convolutions: Whether the model has convolutions, which dynamic integers make slower.
     """
-    tuned = {**_TUNED, "epochs": 20 if num_samples <= FEW_SAMPLES else 10}
+    is_few = num_samples <= FEW_SAMPLES
+    qat_epochs, epochs, most_epochs = (5, 20, 20) if is_few else (2, 5, 10)
     calibrated = {"calibration": "minmax", "calibration_samples": 256}
     none, dynamic = {"quantiser": "none"}, {"quantiser": "dynamic"}
     static: dict[str, Any] = {"quantiser": "static", **calibrated}
-    qat: dict[str, Any] = {"quantiser": "qat", **calibrated, "qat_epochs": 5, "qat_lr": 3e-4}
+    qat: dict[str, Any] = {"quantiser": "qat", **calibrated, "qat_epochs": qat_epochs, "qat_lr": 3e-4}
     found: list[dict[str, Any]] = [
         {**each, "pruning": 0.0, "rank": 1.0, "epochs": 0} for each in (none, dynamic, static)
     ]
     if "pruning" in experiment.search.root:
         integers = qat if has_convolutions else dynamic
         found += [
-            {**each, "pruning": share, "rank": 1.0, **tuned}
+            {
+                **each, "pruning": share, "rank": 1.0, **_TUNED,
+                "epochs": most_epochs if share == _MUCH_PRUNED else epochs,
+            }
             for share, each in (
                 (0.5, none), (0.5, integers), (0.625, none), (0.625, integers), (0.75, none),
                 (0.375, integers),
