@@ -165,7 +165,10 @@ def compress(run: wb.Run, trials: int, time_limit: str) -> tuple[wb.Run, dict[st
         trial.ended_unix_s - trial.started_unix_s for trial in smaller.history.trials.values()
         if trial.ended_unix_s is not None and trial.started_unix_s is not None
     ]  # fmt: skip
-    result: dict[str, Any] = {"took_s": took_s, "num_trials": len(trials_s), "trials_s": trials_s}
+    result: dict[str, Any] = {
+        "took_s": took_s, "num_trials": len(trials_s), "trials_s": trials_s,
+        "load_average_at_end": os.getloadavg()[0],
+    }  # fmt: skip
     if best is not None:
         values = best.values
         result |= {

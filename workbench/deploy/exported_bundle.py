@@ -144,7 +144,7 @@ def write(
         RunError: If the graph answers otherwise than the model.
     """
     onnx.save(made, str(folder / MODEL))
-    (folder / PREDICT).write_text(script(), encoding="utf-8")
+    (folder / PREDICT).write_text(script(inputs[0], output), encoding="utf-8")
     card = Card(
         name=origin.name, run_id=origin.run_id, trial=origin.trial, model=origin.model,
         trained_on=origin.trained_on, task=origin.task, inputs=tuple(inputs), outputs=(output,),

@@ -1,25 +1,69 @@
 """The script of an exported bundle: predicts with numpy and onnxruntime only, short enough to be read.
 
-It is copied as it is and runs where the workbench is not installed, so it imports nothing of it.
+It contains what its model needs and no more. It runs where the workbench is not installed, so it imports
+nothing of it.
 """
 
 from __future__ import annotations
 
 import json
 
+from workbench.deploy.card import Input, Output
 from workbench.deploy.feeds import MISSING_TEXTS
 from workbench.models.found_boxes import MAX_BOXES, MAX_OVERLAP, MIN_SCORE
 
-_SCRIPT = '''\
-"""Predict with model.onnx; needs numpy and onnxruntime only: python predict.py rows.csv (or rows.npy)."""
+_MODULES = ("csv", "datetime", "json", "pathlib", "re", "sys")
 
-import csv, datetime, json, pathlib, re, sys
+_BEGIN = '''\
+"""Predict with model.onnx; needs numpy and onnxruntime only: python predict.py ROWS."""
+
+import MODULES
 
 import numpy as np
 import onnxruntime
 
 FOLDER = pathlib.Path(__file__).resolve().parent
 CARD = json.loads((FOLDER / "card.json").read_text(encoding="utf-8"))
+'''
+
+_ARRAYS = '''
+
+def read(path):
+    """Return the samples of rows.npy or rows.csv as the model takes them."""
+    taken = CARD["inputs"][0]
+    rows = np.load(path) if path.endswith(".npy") else np.loadtxt(path, delimiter=",", ndmin=2)
+    return {taken["name"]: rows.reshape(len(rows), *taken["shape"]).astype(taken["dtype"])}
+'''
+
+_SERIES = '''
+
+def read(path):
+    """Return all successive rows of a table that the model takes at once."""
+    taken = CARD["inputs"][0]
+    with open(path, newline="", encoding="utf-8-sig") as file:
+        rows = list(csv.DictReader(file))
+    table = np.array([[float(row[name]) for name in taken["columns"]] for row in rows], taken["dtype"])
+    size = taken["shape"][0]
+    return {taken["name"]: np.stack([table[i : i + size] for i in range(len(table) - size + 1)])}
+'''
+
+_TEXTS = '''
+
+def ids(column, text):
+    """Return the numbers of the tokens of a text, then those of padding."""
+    words = text.split() if column["tokens"] == "spaces" else re.findall(r"\\w+|[^\\w\\s]", text.lower())
+    known, size = {word: number for number, word in enumerate(column["categories"])}, column["shape"][0]
+    return ([known.get(word, 1) for word in words] + [0] * size)[:size]
+
+
+def read(path):
+    """Return the texts of a table as the model takes them."""
+    taken = CARD["inputs"][0]
+    with open(path, newline="", encoding="utf-8-sig") as file:
+        return {taken["name"]: np.array([ids(taken, row[taken["name"]]) for row in csv.DictReader(file)])}
+'''
+
+_TABLE = '''
 MISSING = set(MISSING_TEXTS)
 TRUTH = {"true": 1.0, "false": 0.0}
 
@@ -40,27 +84,8 @@ def cell(column, text):
     return when.timestamp()
 
 
-def ids(column, text):
-    """Return the numbers of the tokens of a text, then those of padding."""
-    words = text.split() if column["tokens"] == "spaces" else re.findall(r"\\w+|[^\\w\\s]", text.lower())
-    known, size = {word: number for number, word in enumerate(column["categories"])}, column["shape"][0]
-    return ([known.get(word, 1) for word in words] + [0] * size)[:size]
-
-
 def read(path):
-    """Return what the model takes: the columns of a table by name, or the samples of an array."""
-    first = CARD["inputs"][0]
-    if first["tokens"] or first["columns"]:
-        with open(path, newline="", encoding="utf-8-sig") as file:
-            rows = list(csv.DictReader(file))
-        if first["tokens"]:
-            return {first["name"]: np.array([ids(first, row[first["name"]]) for row in rows])}
-        table = np.array([[float(row[name]) for name in first["columns"]] for row in rows], first["dtype"])
-        size = first["shape"][0]
-        return {first["name"]: np.stack([table[i : i + size] for i in range(len(table) - size + 1)])}
-    if first["kind"] == "array":
-        rows = np.load(path) if path.endswith(".npy") else np.loadtxt(path, delimiter=",", ndmin=2)
-        return {first["name"]: rows.reshape(len(rows), *first["shape"]).astype(first["dtype"])}
+    """Return the columns of a table as the model takes them."""
     with open(path, newline="", encoding="utf-8-sig") as file:
         rows = list(csv.DictReader(file))
     types = {"string": object}
@@ -70,7 +95,9 @@ def read(path):
         ).reshape(-1, 1)
         for column in CARD["inputs"]
     }
+'''
 
+_FIND_BOXES = '''
 
 def overlap(one, other):
     """Return the intersection over union of two boxes."""
@@ -94,29 +121,53 @@ def boxes(cells, classes):
         {"class": classes[number], "score": score, **dict(zip(names, edges.tolist()))}
         for number, score, edges in found
     ]
+'''
 
+_END = """
 
 if __name__ == "__main__":
     session = onnxruntime.InferenceSession(str(FOLDER / "model.onnx"), providers=["CPUExecutionProvider"])
-    answers = session.run(None, read(sys.argv[1]))[0]
     classes = CARD["outputs"][0]["classes"]
-    for answer in answers:
-        if CARD["outputs"][0]["kind"] == "boxes":
-            print(json.dumps(boxes(answer, classes)))
-        elif not classes:
-            print(json.dumps(answer.tolist()))
-        elif answer.ndim > 1:
-            print(json.dumps([classes[place] for place in answer.reshape(-1, len(classes)).argmax(-1)]))
-        else:
-            print(f"{classes[answer.argmax()]},{answer.max():.6f}")
-'''
+    for answer in session.run(None, read(sys.argv[1]))[0]:
+        print(ANSWER)
+"""
+
+_BOXES = "json.dumps(boxes(answer, classes))"
+_NUMBERS = "json.dumps(answer.tolist())"
+_ONE_CLASS = 'f"{classes[answer.argmax()]},{answer.max():.6f}"'
+_CLASSES = "json.dumps([classes[place] for place in answer.reshape(-1, len(classes)).argmax(-1)])"
 
 
-def script() -> str:
-    """Return the script."""
-    texts = json.dumps(sorted(MISSING_TEXTS))
-    script = _SCRIPT.replace("set(MISSING_TEXTS)", f"set({texts})")
-    limits = {"MIN_SCORE": MIN_SCORE, "MAX_BOXES": MAX_BOXES, "MAX_OVERLAP": MAX_OVERLAP}
-    for name, limit in limits.items():
-        script = script.replace(name, f"{limit:g}")
-    return script
+def script(taken: Input, output: Output) -> str:
+    """Return the script of a model.
+
+    Args:
+        taken: The first input of the model; all others are of its kind.
+        output: What the model answers.
+    """
+    found = _BEGIN + _reading(taken) + (_FIND_BOXES if output.kind == "boxes" else "") + _END
+    used = [name for name in _MODULES if f"{name}." in found]
+    values = {
+        "ANSWER": _answer(output), "MODULES": ", ".join(used),
+        "MISSING_TEXTS": json.dumps(sorted(MISSING_TEXTS)),
+        "MIN_SCORE": f"{MIN_SCORE:g}", "MAX_BOXES": f"{MAX_BOXES:g}", "MAX_OVERLAP": f"{MAX_OVERLAP:g}",
+    }  # fmt: skip
+    for name, value in values.items():
+        found = found.replace(name, value)
+    return found
+
+
+def _reading(taken: Input) -> str:
+    if taken.tokens:
+        return _TEXTS
+    if taken.columns:
+        return _SERIES
+    return _ARRAYS if taken.kind == "array" else _TABLE
+
+
+def _answer(output: Output) -> str:
+    if output.kind == "boxes":
+        return _BOXES
+    if not output.classes:
+        return _NUMBERS
+    return _CLASSES if len(output.shape) > 1 else _ONE_CLASS
