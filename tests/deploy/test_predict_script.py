@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+
 import pytest
 
 from workbench.deploy.card import Input, Output
