@@ -485,6 +485,8 @@ export interface RunDetail {
   figures: string[];
   /** The advice. */
   card: AdviceCard | null;
+  /** The last line of its log while it runs without a trial or advice. */
+  latest?: string | null;
   /** Share of its events read so far; None once all are. */
   loading: number | null;
   offers: Offer[];

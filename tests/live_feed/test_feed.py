@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from tests.builders.frames import read_frame
-from tests.builders.recorded_runs import EXPERIMENT, begin, record_run, trial_events
+from tests.builders.recorded_runs import EXPERIMENT, append, begin, record_run, trial_events
 from tests.services.waiting import wait_until
 from workbench.errors import RunNotFoundError, StoreError, StoreUnavailableError
+from workbench.events import AdviceRequested, Noted, RunStateChanged
 from workbench.experiment import Experiment
 from workbench.live_feed import feed as watching
 from workbench.live_feed import run_summaries
@@ -40,6 +41,18 @@ def test_a_run_is_read_once_for_all_front_ends(tmp_path: Path, feed: Feed) -> No
     assert feed.tail("last") is tail
     wait_until(lambda: tail.cursor == tail.row.last_seq > 0)
     assert len(tail.data.history.trials) == 5
+
+
+def test_a_run_without_trials_or_advice_shows_what_is_measured(tmp_path: Path) -> None:
+    with Store.open(str(tmp_path / "store.sqlite")) as store:
+        run_id = store.create_run(Experiment(**EXPERIMENT))
+        requested = AdviceRequested(objective="time", host="here")
+        measured = Noted(level="info", message="the first step time is measured")
+        append(store, run_id, [requested, RunStateChanged(state="running"), measured])
+        tail = RunTail(store, run_id)
+        tail.catch_up()
+    detail = run_detail(tail)
+    assert (detail.latest, detail.progress) == ("info: the first step time is measured", None)
 
 
 def test_the_list_of_runs_knows_their_progress_and_best_after_a_moment(tmp_path: Path, feed: Feed) -> None:

@@ -138,7 +138,10 @@ def html_of(advice: Mapping[str, Any]) -> str:
     parts += _list("Exchanges between workers", card.exchanges)
     parts += _list("What would change it", card.would_change)
     if card.settings:
-        parts.append(f"<pre style='margin:6px 0 0'>{html.escape(chr(10).join(card.settings))}</pre>")
+        parts.append(
+            "<details style='margin:6px 0 0'><summary>The settings as YAML</summary>"
+            f"<pre style='margin:6px 0 0'>{html.escape(chr(10).join(card.settings))}</pre></details>"
+        )
     return f"<div style='border-left:4px solid #0072b2;padding:6px 14px'>{''.join(parts)}</div>"
 
 

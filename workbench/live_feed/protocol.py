@@ -215,6 +215,9 @@ class RunDetail(_Response):
     archived: bool = False
     figures: tuple[str, ...] = Field(description="Available analysis figures.")
     card: AdviceCard | None = Field(description="The advice.")
+    latest: str | None = Field(
+        default=None, description="The last line of its log while it runs without a trial or advice."
+    )
     loading: float | None = Field(description="Share of its events read so far; None once all are.")
     offers: tuple[Offer, ...]
 

@@ -76,7 +76,7 @@ def summary_of(row: RunRow, history: History, *, is_advice: bool) -> RunItem:
     return _bare(row).model_copy(
         update={
             "kind": "advice" if is_advice else "sweep",
-            "progress": _part(row, history),
+            "progress": _part(row, history, is_advice=is_advice),
             "best": _best_words(history),
             "num_trials": len(history.trials),
             "num_candidates": history.num_configurations() if is_automatic(history.experiment) else None,
@@ -117,7 +117,7 @@ def run_detail(tail: RunTail) -> RunDetail:
         ended_unix_s=history.ended_unix_s,
         elapsed_s=history.active_s(now_s) if history.drivers else max(0.0, until_s - began_s),
         left_s=left and left.seconds, left_low_s=left and left.low_s, left_high_s=left and left.high_s,
-        progress=_part(row, history), owner=_owner(row), counts=counts,
+        progress=_part(row, history, is_advice=tail.is_advice), owner=_owner(row), counts=counts,
         num_configurations=history.num_configurations(),
         chosen=chosen_model(history), candidates=candidates(history),
         best=best and Best(
@@ -142,15 +142,26 @@ def run_detail(tail: RunTail) -> RunDetail:
         experiment_hash=row.experiment_hash, tags=row.tags, notes=row.notes, pinned=row.pinned,
         archived=row.archived, figures=figures,
         card=card_of(tail.data.advice.advice) if tail.data.advice.advice else None,
-        loading=tail.loading,
+        latest=_latest(tail), loading=tail.loading,
         offers=offers_of_run(row, history, is_advice=tail.is_advice),
     )  # fmt: skip
 
 
-def _part(row: RunRow, history: History) -> float | None:
-    """Return how far a run is; trials that failed are not progress where nothing else came of the run."""
+def _latest(tail: RunTail) -> str | None:
+    """Return what happened last in a run that has nothing else to show yet."""
+    is_empty = not tail.data.history.trials and not tail.data.advice.advice
+    return tail.log[-1].text if is_empty and tail.row.state == "running" and tail.log else None
+
+
+def _part(row: RunRow, history: History, *, is_advice: bool) -> float | None:
+    """Return how far a run is, which is unknown of advice.
+
+    Trials that failed are not progress where nothing else came of the run.
+    """
     if row.state == "complete":
         return 1.0
+    if is_advice:
+        return None
     if row.state == "failed" and only_failures(history) is not None:
         return 0.0
     return progress_of(history, _driven_until_unix_s(row, history)).part

@@ -4,11 +4,12 @@ import { AdviceCard } from "./advice_card";
 import { Empty } from "./components";
 
 export function Advice({ controller }: { controller: Controller }) {
-  const card = controller.state.run?.card;
+  const { card, latest } = controller.state.run ?? {};
   if (card) return <AdviceCard card={card} />;
   return (
     <Empty title="No advice yet">
       <p>It appears here when the measurements are done.</p>
+      {latest ? <p>{latest}</p> : null}
     </Empty>
   );
 }

@@ -60,6 +60,7 @@ export function Trials({ controller }: { controller: Controller }) {
               Show all
             </button>
           ) : null}
+          {!filtered && controller.state.run?.latest ? <p>{controller.state.run.latest}</p> : null}
         </Empty>
       ) : null}
       {table ? null : <Empty title="Reading the trials …" />}
