@@ -168,15 +168,18 @@ def _with_privacy(tiers: TiersFile, folder: Path, system: System) -> System:
     from workbench.deploy.tiers.sent_evidence import changes_answers, with_sent_evidence
     from workbench.errors import WorkbenchError
 
-    if not changes_answers(tiers.privacy):
+    labels = tiers.place.labels
+    if not changes_answers(tiers.privacy) and not labels:
         return system
     bundle = bundle_of(tiers, folder)
     try:
         inputs, targets = bundle_samples(bundle)
     except WorkbenchError as error:
+        if labels:
+            raise
         print_note(f"privacy: the accuracy of schedulers is that without quantisation and noise: {error}")
         return system
-    return with_sent_evidence(system, tiers.privacy, bundle, inputs, targets)
+    return with_sent_evidence(system, tiers.privacy, bundle, inputs, targets, labels=labels)
 
 
 def _leaks(tiers: TiersFile, folder: Path) -> list[Leak]:
@@ -202,14 +205,17 @@ def _show(
         document["cut"] = None if system.cut is None else system.cut.to_json()
         print_json(document if leaks is None else {**document, "leak": [asdict(each) for each in leaks]})
         return
-    table = make_table("scheduler", "accuracy", "p50", "p95", "95 %", "bytes", "energy", *(
+    groups = ["of groups"] if tiers.place.labels else []
+    table = make_table("scheduler", "accuracy", *groups, "p50", "p95", "95 %", "bytes", "energy", *(
         f"load {name}" for name in system.names
     ))  # fmt: skip
     for each in plans:
         joules = each.outcome.joules_per_sample
         energy = f"{format_number(joules * 1e3)} mJ" if joules else ""
         table.add_row(
-            each.scheduler, f"{each.outcome.accuracy:.4f}", format_duration(each.p50_s),
+            each.scheduler, f"{each.outcome.accuracy:.4f}",
+            *([] if each.group_accuracy is None else [f"{each.group_accuracy:.4f}"]),
+            format_duration(each.p50_s),
             format_duration(each.p95_s), format_range(each.low, each.high, format_duration),
             format_bytes(each.outcome.bytes_per_sample), energy,
             *(format_percent(each.outcome.load[name]) for name in system.names),

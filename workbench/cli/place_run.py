@@ -71,7 +71,9 @@ def run(
         schedulers = schedulers or (tiers.place.scheduler,)
         cut_at = _planned_cut(tiers, folder) if "cut" in schedulers else None
         here = system_here(tiers, folder, rate, cut_at=cut_at)
-        system = with_sent_evidence(here, tiers.privacy, bundle, samples, targets)
+        system = with_sent_evidence(
+            here, tiers.privacy, bundle, samples, targets, labels=tiers.place.labels
+        )  # fmt: skip
         if tiers.privacy.transport == "plain":
             print_note("privacy.transport: what tiers exchange is not encrypted")
         each = [
@@ -113,12 +115,18 @@ def _measure(
 
     A model that is cut without exits runs as the stages that its parts are.
     """
+    from workbench.deploy.card import read_card
     from workbench.deploy.placement.assembly import stages_of
     from workbench.deploy.placement.cut_bundle import write_cut
+    from workbench.deploy.placement.labels import Groups, groups_of
     from workbench.deploy.placement.policies import Mapping
     from workbench.deploy.tiers.measured_run import measure_tiers
     from workbench.deploy.tiers.prediction import expected_of, framings_of
 
+    groups = None
+    if system.group_threshold is not None:
+        classes = groups_of(tiers.place.labels, read_card(bundle).outputs[0].classes)
+        groups = Groups(tuple(map(tuple, classes)), system.group_threshold)
     with tempfile.TemporaryDirectory() as parts:
         runs_as = scheduler
         if scheduler == "cut":
@@ -127,7 +135,7 @@ def _measure(
             bundle, (system, runs_as) = Path(parts), system.as_cut()
         measured = measure_tiers(
             tiers, folder, bundle, *samples, scheduler=runs_as, moments_s=moments_s,
-            charge_s=Mapping().charge_s(system),
+            charge_s=Mapping().charge_s(system), groups=groups,
         )  # fmt: skip
         framings_s = framings_of(stages_of(tiers, bundle), tiers.privacy)
         expected = expected_of(system, measured.probes, framings_s)[runs_as]
@@ -181,3 +189,14 @@ def _show(found: list[Measured], expected: list[Expected], steps: list[dict[str,
             f"{format_duration(steps_s['hop_s'])} there and back, and an answer of one "
             f"{format_duration(steps_s['beyond_stages_s'])} beyond its stages."
         )
+        if (groups := one.groups) is not None:
+            early = ""
+            if groups.early_mean_s is not None and groups.early_accuracy is not None:
+                early = (
+                    f", in the mean after {format_duration(groups.early_mean_s)}; it was right in "
+                    f"{format_percent(groups.early_accuracy)} of these"
+                )
+            echo(
+                f"{one.scheduler}: {format_percent(groups.accuracy)} of the answers are in the right group; "
+                f"{format_percent(groups.early_share)} of the requests had their group before{early}."
+            )

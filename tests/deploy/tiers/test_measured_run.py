@@ -10,6 +10,7 @@ import pytest
 
 from tests.deploy.tiers.running_tiers import SURE, UNSURE, stages
 from workbench.deploy.placement.assembly import stages_of
+from workbench.deploy.placement.labels import Groups
 from workbench.deploy.placement.stages import Evidence, Stage, Stages, read_evidence
 from workbench.deploy.placement.tiers_file import TiersFile
 from workbench.deploy.tiers.measured_run import measure_tiers, poisson_moments_s
@@ -54,8 +55,12 @@ def test_what_runs_is_measured_as_the_samples_demand(bundle: Path) -> None:
     moments_s = np.arange(0, 2, 0.05).tolist()
     found = measure_tiers(
         file_of("end", "edge", "cloud", features="uint8"), bundle, bundle, SAMPLES, TARGETS,
-        scheduler="end-cloud", moments_s=moments_s, on_status=note,
+        scheduler="end-cloud", moments_s=moments_s, on_status=note, groups=Groups(((0, 1), (2,)), 0.6),
     )  # fmt: skip
+    # The first stage is sure of the first two classes together where it is not of one, before it sends on.
+    # The sample that is answered wrongly has the other class of that group.
+    assert found.groups is not None
+    assert (found.groups.accuracy, found.groups.early_share, found.groups.early_accuracy) == (1.0, 0.25, 1.0)
     assert (found.accuracy, found.num_requests, found.num_unanswered) == (0.75, 40, 0)
     assert found.answered_by == {"end": 0.75, "edge": 0.0, "cloud": 0.25}
     assert found.bytes_per_sample == pytest.approx((56 + 3) / 4)

@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 
 from workbench.deploy.placement.flows import Outcome
+from workbench.deploy.placement.labels import early_at
 from workbench.deploy.placement.played_queues import draw_requests
 from workbench.deploy.placement.policies import Policy
 from workbench.deploy.placement.schedulers import policies_for
 from workbench.deploy.placement.system import System
 from workbench.deploy.placement.tiers_file import Objective
-from workbench.formatting import format_bytes, format_duration, format_rate
+from workbench.formatting import format_bytes, format_duration, format_percent, format_rate
 
 _NUM_RESAMPLES = 40
 _NUM_BLOCKS = 10
@@ -38,6 +39,7 @@ class Plan:
         p95_s: 95 of 100 requests are answered within this time.
         low: Lower end of the 95 % interval of `p95_s`.
         high: Upper end.
+        group_accuracy: Share of the answers whose group of classes is right; None without groups.
     """
 
     scheduler: str
@@ -46,11 +48,13 @@ class Plan:
     p95_s: float
     low: float
     high: float
+    group_accuracy: float | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return it as plain values."""
+        groups = {} if self.group_accuracy is None else {"group_accuracy": self.group_accuracy}
         return {
-            "scheduler": self.scheduler, "accuracy": self.outcome.accuracy, "p50_s": self.p50_s,
+            **groups, "scheduler": self.scheduler, "accuracy": self.outcome.accuracy, "p50_s": self.p50_s,
             "p95_s": self.p95_s, "bytes_per_sample": self.outcome.bytes_per_sample,
             "load": self.outcome.load, "low": self.low, "high": self.high,
         }  # fmt: skip
@@ -67,9 +71,12 @@ def expected_plans(system: System, spread: float, *, seed: int = 0) -> list[Plan
         seed: Seed of the resampling.
     """
     return [
-        _plan(name, policy.expect(system), _interval_of(policy, system, spread, seed))
+        _plan(
+            name, policy.expect(system), _interval_of(policy, system, spread, seed),
+            None if system.group_threshold is None else policy.expect(system.by_group()),
+        )
         for name, policy in policies_for(system).items()
-    ]
+    ]  # fmt: skip
 
 
 def played_plans(system: System, num_requests: int, *, seed: int = 0) -> list[Plan]:
@@ -91,7 +98,8 @@ def played_plans(system: System, num_requests: int, *, seed: int = 0) -> list[Pl
         blocks = [np.quantile(part, 0.95) for part in np.array_split(outcome.response_s, _NUM_BLOCKS)]
         half = _STUDENT_T * float(np.std(blocks, ddof=1)) / _NUM_BLOCKS**0.5
         p95_s = outcome.quantile_s(0.95)
-        found.append(_plan(name, outcome, (max(0.0, p95_s - half), p95_s + half)))
+        by_group = None if system.group_threshold is None else policy.play(system.by_group(), requests)
+        found.append(_plan(name, outcome, (max(0.0, p95_s - half), p95_s + half), by_group))
     return found
 
 
@@ -128,7 +136,7 @@ def verdict(system: System, plans: Sequence[Plan], recommended: Plan | None) -> 
     lines = [_about_choice(plans, recommended)]
     if len(system.names) > 1:
         lines += [] if system.has_own_models else [_about_cut(system)]
-        lines += _about_changes(system)
+        lines += [*_about_groups(system), *_about_changes(system)]
     return lines
 
 
@@ -191,8 +199,26 @@ def _about_changes(system: System) -> list[str]:
     return lines
 
 
-def _plan(name: str, outcome: Outcome, interval: tuple[float, float]) -> Plan:
-    return Plan(name, outcome, outcome.quantile_s(0.5), outcome.quantile_s(0.95), *interval)
+def _about_groups(system: System) -> list[str]:
+    if system.group_threshold is None:
+        return []
+    is_early = early_at(system.evidence, system.thresholds, system.group_threshold)
+    share = f"{format_percent(float(is_early.mean()))} of the requests"
+    if not is_early.any():
+        return [f"{share} are answered by their group before they are sent on."]
+    right = system.evidence.by_group().is_correct[is_early, 0].mean()
+    return [
+        f"{share} are answered by their group before they are sent on, after the first stage "
+        f"({format_duration(float(system.stage_s[0, 0]))}); it is right in "
+        f"{format_percent(float(right))} of these."
+    ]
+
+
+def _plan(
+    name: str, outcome: Outcome, interval: tuple[float, float], by_group: Outcome | None = None
+) -> Plan:
+    group_accuracy = None if by_group is None else by_group.accuracy
+    return Plan(name, outcome, outcome.quantile_s(0.5), outcome.quantile_s(0.95), *interval, group_accuracy)
 
 
 def _interval_of(policy: Policy, system: System, spread: float, seed: int) -> tuple[float, float]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -87,21 +87,34 @@ class Evidence:
     Attributes:
         confidence: (samples, exits): the largest calibrated probability.
         is_correct: (samples, exits): whether that class is the right one.
+        group_confidence: (samples, exits): the largest probability of a group of classes, if there are any.
+        group_is_correct: (samples, exits): whether the group of the most likely class is the right one.
     """
 
     confidence: np.ndarray
     is_correct: np.ndarray
+    group_confidence: np.ndarray | None = None
+    group_is_correct: np.ndarray | None = None
 
     def of(self, samples: np.ndarray) -> Evidence:
         """Return that of samples, by their numbers; those that are named twice count twice."""
-        return Evidence(self.confidence[samples], self.is_correct[samples])
+        arrays = (self.confidence, self.is_correct, self.group_confidence, self.group_is_correct)
+        return Evidence(*(None if one is None else one[samples] for one in arrays))  # type: ignore[arg-type]
+
+    def by_group(self) -> Evidence:
+        """Return it with an answer as correct where its group is."""
+        return self if self.group_is_correct is None else replace(self, is_correct=self.group_is_correct)
 
     def last(self, num_exits: int) -> Evidence:
         """Return that of the last exit alone, as the last of some exits at which nothing leaves before."""
         confidence = np.zeros((len(self.confidence), num_exits))
         is_correct = np.zeros(confidence.shape, dtype=bool)
         confidence[:, -1], is_correct[:, -1] = self.confidence[:, -1], self.is_correct[:, -1]
-        return Evidence(confidence, is_correct)
+        found = Evidence(confidence, is_correct)
+        if self.group_confidence is None or self.group_is_correct is None:
+            return found
+        groups = Evidence(self.group_confidence, self.group_is_correct).last(num_exits)
+        return replace(found, group_confidence=groups.confidence, group_is_correct=groups.is_correct)
 
     def write(self, folder: Path) -> None:
         """Write them into a bundle."""

@@ -82,6 +82,8 @@ class System:
         thresholds: The probability from which an answer leaves at each exit.
         busy: Load of the last tier from which `threshold` sends less there.
         cut: Where the model without exits is cut; None where its nodes were not measured.
+        group_threshold: The probability from which the first exit is sure of a group of classes; None where
+            there are no groups.
         has_own_models: Whether the first tier has one model and the last another, which takes inputs, too.
     """
 
@@ -106,6 +108,7 @@ class System:
     sent_evidence: Evidence | None = None
     raw_evidence: Evidence | None = None
     cut: Cut | None = None
+    group_threshold: float | None = None
     has_own_models: bool = False
 
     def as_cut(self) -> tuple[Self, str]:
@@ -120,6 +123,16 @@ class System:
             sent_evidence=cut.sent_evidence, thresholds=(2.0,) * (num_parts - 1) + (0.0,),
             cut=None,
         ), cut.scheduler  # fmt: skip
+
+    def by_group(self) -> Self:
+        """Return it with answers as correct where their group is."""
+        kinds = (self.evidence, self.sent_evidence, self.raw_evidence)
+        evidence, sent, raw = (None if one is None else one.by_group() for one in kinds)
+        assert evidence is not None
+        cut = self.cut
+        if cut is not None and cut.sent_evidence is not None:
+            cut = replace(cut, sent_evidence=cut.sent_evidence.by_group())
+        return replace(self, evidence=evidence, sent_evidence=sent, raw_evidence=raw, cut=cut)
 
     def with_times(self, factors: np.ndarray) -> Self:
         """Return it with the times of stages multiplied by a factor for each tier, (tiers, 1)."""

@@ -103,6 +103,11 @@ class Place(Section):
     )
     scheduler: str = Field(default="mapping", description="The scheduler that `place run` uses.")
     objective: Objective = Field(default=Objective(), description="What the recommended plan must meet.")
+    labels: dict[str, tuple[str, ...]] = Field(
+        default={},
+        description="Groups of classes, such as {cat: [siamese, persian]}: an exit that is sure of the group "
+        "only answers that before the request is sent on.",
+    )
     threshold: Annotated[float, Field(ge=0, le=1)] | None = Field(
         default=None,
         description="The probability from which an answer leaves at the first exit, not the exported one.",

@@ -60,6 +60,8 @@ class Kind(enum.IntEnum):
     """It is; the tensor is its load."""
     FALLBACK = 6
     """The probabilities of the classes, by a tier that would have sent the request further."""
+    EARLY = 7
+    """The probabilities of groups of classes; the answer follows."""
 
 
 @dataclass(frozen=True, eq=False)

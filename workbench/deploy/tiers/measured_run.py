@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from workbench.deploy.placement.assembly import stages_of
+from workbench.deploy.placement.labels import Groups, group_numbers
 from workbench.deploy.placement.stages import read_evidence
 from workbench.deploy.placement.tiers_file import TiersFile
 from workbench.deploy.tiers.certificates import Authority
@@ -75,6 +76,23 @@ class Probes:
 
 
 @dataclass(frozen=True)
+class GroupsMeasured:
+    """What came of answers by groups of classes.
+
+    Attributes:
+        accuracy: Share of the requests whose final answer is in the right group.
+        early_share: Share of the requests whose group was answered before.
+        early_accuracy: Share of these in which it was right; None without any.
+        early_mean_s: Mean time until it came; None without any.
+    """
+
+    accuracy: float
+    early_share: float
+    early_accuracy: float | None
+    early_mean_s: float | None
+
+
+@dataclass(frozen=True)
 class Measured:
     """What was measured with one scheduler.
 
@@ -94,6 +112,7 @@ class Measured:
         answered_by: For each tier, the share of the answers that it gave.
         refused: Connections and frames that a tier refused.
         probes: What was measured beside the requests.
+        groups: What came of groups of classes; None where the file has none.
     """
 
     scheduler: str
@@ -111,6 +130,7 @@ class Measured:
     answered_by: dict[str, float]
     refused: int
     probes: Probes
+    groups: GroupsMeasured | None = None
 
 
 @dataclass
@@ -150,6 +170,7 @@ def poisson_moments_s(rate_per_s: float, time_s: float, *, seed: int = 0) -> lis
 def measure_tiers(
     file: TiersFile, folder: Path, bundle: Path, samples: np.ndarray, targets: np.ndarray, *, scheduler: str,
     moments_s: Sequence[float], on_status: OnStatus | None = None, charge_s: float = 0.0,
+    groups: Groups | None = None,
 ) -> Measured:  # fmt: skip
     """Run tiers on this machine and measure them.
 
@@ -164,25 +185,30 @@ def measure_tiers(
         on_status: Receives, four times a second while requests are sent, what each tier reports of itself, by
             the names of `STATUS`; the measurement ends if it returns False.
         charge_s: What `mapping` charges a request that stays, as of `policies.Mapping.charge_s`.
+        groups: Groups of classes that the first exit answers early.
 
     Raises:
         ExperimentError: If the file cannot be carried out.
         RunError: If a process does not start, nothing is answered, or `on_status` has ended it.
     """
     with tempfile.TemporaryDirectory(prefix="workbench-tiers-") as temporary:
-        with _running(file, folder, bundle, Path(temporary), scheduler, charge_s) as running:
+        with _running(file, folder, bundle, Path(temporary), scheduler, charge_s, groups) as running:
             try:
                 found = asyncio.run(
                     _measure(running, samples, moments_s, on_status, empty_frame_s(file, folder))
                 )
             except OSError as error:
                 raise RunError(f"the tiers cannot be reached: {error}", next_step="Try again.") from error
-        return _summary(file, scheduler, targets, *found)
+        measured = _summary(file, scheduler, targets, *found)
+        if groups is None:
+            return measured
+        return replace(measured, groups=_by_group(found[0], targets, groups))
 
 
 @contextlib.contextmanager
 def _running(
-    file: TiersFile, folder: Path, bundle: Path, temporary: Path, scheduler: str, charge_s: float
+    file: TiersFile, folder: Path, bundle: Path, temporary: Path, scheduler: str, charge_s: float,
+    groups: Groups | None,
 ) -> Iterator[_Running]:  # fmt: skip
     running = _Running()
     is_encrypted = file.privacy.transport == "mtls"
@@ -193,7 +219,7 @@ def _running(
         running.identity = Identity.in_folder(temporary, SOURCE)
     all_settings = settings_of(
         file, stages_of(file, bundle), read_evidence(bundle), bundle, scheduler=scheduler,
-        identity=temporary if is_encrypted else None, charge_s=charge_s,
+        identity=temporary if is_encrypted else None, charge_s=charge_s, groups=groups,
     )  # fmt: skip
     try:
         for number, settings in reversed(list(enumerate(all_settings))):
@@ -284,6 +310,21 @@ async def _watched(
         for one in (steps, following):
             one.cancel()
         await asyncio.gather(steps, following, return_exceptions=True)
+
+
+def _by_group(replies: Sequence[Reply], targets: np.ndarray, groups: Groups) -> GroupsMeasured:
+    numbers = group_numbers(groups.classes)
+    final = [
+        one.probabilities is not None and numbers[one.probabilities.argmax()] == numbers[targets[one.sample]]
+        for one in replies
+    ]
+    early = [one for one in replies if one.groups is not None]
+    right = [one.groups.argmax() == numbers[targets[one.sample]] for one in early if one.groups is not None]
+    times_s = [one.groups_s for one in early]
+    return GroupsMeasured(
+        float(np.mean(final)), len(early) / len(replies),
+        float(np.mean(right)) if early else None, float(np.mean(times_s)) if early else None,
+    )  # fmt: skip
 
 
 def _summary(

@@ -41,7 +41,7 @@ class NextTier:
     def __init__(
         self, route: Route, *, identity: Identity | None, heartbeat_s: float | None, max_bytes: int,
         device: int = NOBODY, on_wrong: Callable[[str], None] = lambda reason: None,
-        clock: Callable[[], float] = time.monotonic,
+        on_early: Callable[[Frame], None] = lambda frame: None, clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
         """Describe it; `run` connects to it.
 
@@ -52,11 +52,13 @@ class NextTier:
             max_bytes: How large a tensor of an answer may be.
             device: The number of this device, by which the other side knows that it is alive.
             on_wrong: Receives the reason where its certificate or one of its frames is refused.
+            on_early: Receives what it answers before the answer.
             clock: The time, in seconds, by which it is silent.
         """
         self.route = route
         self._identity, self._heartbeat_s, self._max_bytes = identity, heartbeat_s, max_bytes
         self._device, self._on_wrong, self._clock = device, on_wrong, clock
+        self._on_early = on_early
         self._connection: Connection | None = None
         self._waiting: dict[int, asyncio.Future[Frame]] = {}
         self._numbers = itertools.count(_FIRST_FREE_NUMBER)
@@ -157,6 +159,8 @@ class NextTier:
             self._seen_s = self._clock()
             if frame.kind is Kind.ALIVE:
                 self._note_load(frame)
+            elif frame.kind is Kind.EARLY:
+                self._on_early(frame)
             elif (answered := self._waiting.get(frame.request)) is not None and not answered.done():
                 answered.set_result(frame)
 

@@ -34,6 +34,8 @@ class Reply:
         probabilities: The answer; None if there was none.
         tier: The number of the tier that answered; -1 for none.
         stage: The number of the stage that answered; -1 for none.
+        groups: The probabilities of groups of classes that came before the answer; None if none did.
+        groups_s: Until they came.
     """
 
     sample: int
@@ -42,6 +44,8 @@ class Reply:
     probabilities: np.ndarray | None
     tier: int = -1
     stage: int = -1
+    groups: np.ndarray | None = None
+    groups_s: float = 0.0
 
 
 async def send_requests(
@@ -63,9 +67,15 @@ async def send_requests(
     Raises:
         OSError: If a device cannot be reached at the start.
     """
+    early: dict[int, tuple[float, np.ndarray]] = {}
+
+    def note(frame: Frame) -> None:
+        early.setdefault(frame.request, (loop.time(), frame.tensor))
+
     links = [
-        NextTier(device, identity=identity, heartbeat_s=None, max_bytes=2**24) for device in devices
-    ]  # fmt: skip
+        NextTier(device, identity=identity, heartbeat_s=None, max_bytes=2**24, on_early=note)
+        for device in devices
+    ]
     running = [asyncio.ensure_future(link.run()) for link in links]
     loop = asyncio.get_running_loop()
     try:
@@ -88,7 +98,17 @@ async def send_requests(
             took_s = loop.time() - sent_s
             if found is None:
                 return Reply(sample, sent_s - began_s, took_s, None)
-            return Reply(sample, sent_s - began_s, took_s, found.tensor, found.sender, found.stage)
+            at_s, groups = early.get(number, (sent_s, None))
+            return Reply(
+                sample,
+                sent_s - began_s,
+                took_s,
+                found.tensor,
+                found.sender,
+                found.stage,
+                groups,
+                at_s - sent_s,
+            )
 
         return list(await asyncio.gather(*(ask(number) for number in range(len(moments_s)))))
     except asyncio.TimeoutError as error:

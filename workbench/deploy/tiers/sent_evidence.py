@@ -7,13 +7,20 @@ A tier that quantises what it sends, or adds noise, changes later answers. What 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
+from workbench.deploy.card import read_card
 from workbench.deploy.placement.cut_bundle import write_cut
+from workbench.deploy.placement.labels import (
+    choose_group_threshold,
+    group_numbers,
+    group_probabilities,
+    groups_of,
+)
 from workbench.deploy.placement.stages import Evidence, read_stages
 from workbench.deploy.placement.system import System
 from workbench.deploy.placement.tiers_file import Privacy
@@ -30,9 +37,10 @@ def changes_answers(privacy: Privacy) -> bool:
 
 
 def with_sent_evidence(
-    system: System, privacy: Privacy, bundle: Path, inputs: np.ndarray, targets: np.ndarray, *, seed: int = 0
-) -> System:
-    """Return a system that knows how its exits do on what is sent.
+    system: System, privacy: Privacy, bundle: Path, inputs: np.ndarray, targets: np.ndarray, *, seed: int = 0,
+    labels: Mapping[str, Sequence[str]] | None = None,
+) -> System:  # fmt: skip
+    """Return a system that knows how its exits do on what is sent, and with groups of classes.
 
     Args:
         system: The system.
@@ -41,15 +49,18 @@ def with_sent_evidence(
         inputs: (samples, ...) of the validation split, as the first stage takes them.
         targets: (samples,): the right classes.
         seed: Seed of the noise.
+        labels: Groups of classes by name, as in `place.labels`.
 
     Returns:
-        The same system if nothing that is sent is changed.
+        The same system if nothing that is sent is changed, and there are no groups.
 
     Raises:
+        ExperimentError: If a group names no class.
         ValueError: If a graph is not a stage.
     """
-    if not changes_answers(privacy):
+    if not changes_answers(privacy) and not labels:
         return system
+    groups = groups_of(labels, read_card(bundle).outputs[0].classes) if labels else []
 
     def seen(folder: Path, sent_before: int | None) -> Evidence:
         models = [
@@ -57,26 +68,29 @@ def with_sent_evidence(
             for number, stage in enumerate(read_stages(folder).stages)
         ]
         outgoing = Outgoing(privacy.features, privacy.noise, np.random.default_rng(seed))
-        return _evidence(models, inputs, targets, outgoing, sent_before)
+        return _evidence(models, inputs, targets, outgoing, sent_before, groups)
 
     cut = system.cut
     if cut is not None and cut.scheduler == "end-cloud":
         with tempfile.TemporaryDirectory() as parts:
             write_cut(bundle, cut.is_there, system.evidence, Path(parts))
             cut = replace(cut, sent_evidence=seen(Path(parts), 1))
+    evidence = seen(bundle, None)
     return replace(
-        system, evidence=seen(bundle, None), sent_evidence=seen(bundle, 1), raw_evidence=seen(bundle, 0),
-        cut=cut,
+        system, evidence=evidence, sent_evidence=seen(bundle, 1), raw_evidence=seen(bundle, 0), cut=cut,
+        group_threshold=choose_group_threshold(evidence) if groups else None,
     )  # fmt: skip
 
 
 def _evidence(
     models: Sequence[StageModel], inputs: np.ndarray, targets: np.ndarray, outgoing: Outgoing,
-    sent_before: int | None,
+    sent_before: int | None, groups: Sequence[Sequence[int]],
 ) -> Evidence:  # fmt: skip
     """Return how each exit does where the values are sent before a stage, if any."""
     confidence = np.zeros((len(inputs), len(models)))
     is_correct = np.zeros(confidence.shape, dtype=bool)
+    group_confidence, group_is_correct = np.zeros_like(confidence), np.zeros_like(is_correct)
+    numbers = group_numbers(groups)
     for first in range(0, len(inputs), _BATCH):
         rows = slice(first, first + _BATCH)
         values = inputs[rows]
@@ -87,4 +101,10 @@ def _evidence(
             if answers is not None:  # a part of a model that is only cut has no exit
                 confidence[rows, number] = answers.max(axis=1)
                 is_correct[rows, number] = answers.argmax(axis=1) == targets[rows]
-    return Evidence(confidence, is_correct)
+                if groups:
+                    group_confidence[rows, number] = group_probabilities(answers, groups).max(axis=1)
+                    found = numbers[answers.argmax(axis=1)] == numbers[targets[rows]]
+                    group_is_correct[rows, number] = found
+    if not groups:
+        return Evidence(confidence, is_correct)
+    return Evidence(confidence, is_correct, group_confidence, group_is_correct)

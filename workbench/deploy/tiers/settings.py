@@ -21,12 +21,16 @@ class StageSettings:
         path: Its graph.
         threshold: The probability from which its answer is final; None: only if nothing further can answer.
         eased: Lower thresholds, in order, which hold in turn while the next tier is busy.
+        groups: The numbers of the classes of each group that is answered before a request is sent on.
+        group_threshold: The probability from which it is.
     """
 
     number: int
     path: str
     threshold: float | None = None
     eased: tuple[float, ...] = ()
+    groups: tuple[tuple[int, ...], ...] = ()
+    group_threshold: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -134,7 +138,10 @@ def read_settings(path: Path) -> TierSettings:
             **{
                 **document,
                 "stages": tuple(
-                    StageSettings(**{**one, "eased": tuple(one["eased"])}) for one in document["stages"]
+                    StageSettings(
+                        **{**one, "eased": tuple(one["eased"]), "groups": tuple(map(tuple, one["groups"]))}
+                    )
+                    for one in document["stages"]
                 ),
                 "routes": tuple(Route(**one) for one in document["routes"]),
                 **{name: tuple(document[name]) for name in ("accepts", "devices")},

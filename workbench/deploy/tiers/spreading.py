@@ -5,11 +5,13 @@ Pure: what each process is started with follows from the file. Starting them is 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 
+from workbench.deploy.placement.labels import Groups
 from workbench.deploy.placement.links import TLS_BYTES, bandwidth_of, read_trace
 from workbench.deploy.placement.stages import Evidence, Stages
 from workbench.deploy.placement.tiers_file import Link, TiersFile
@@ -64,7 +66,7 @@ def destinations(number: int, num_tiers: int, scheduler: str) -> tuple[int, ...]
 
 def settings_of(
     file: TiersFile, stages: Stages, evidence: Evidence, bundle: Path, *, scheduler: str,
-    identity: Path | None, charge_s: float = 0.0,
+    identity: Path | None, charge_s: float = 0.0, groups: Groups | None = None,
 ) -> list[TierSettings]:  # fmt: skip
     """Return what the process of each tier is started with, without its routes.
 
@@ -76,6 +78,7 @@ def settings_of(
         scheduler: The scheduler.
         identity: The folder of the certificates; None for unencrypted connections.
         charge_s: By how much `mapping` demands that a request ends earlier where it began, to stay there.
+        groups: Groups of classes that the first exit answers early.
 
     Raises:
         ExperimentError: If processes cannot carry out the scheduler.
@@ -90,6 +93,9 @@ def settings_of(
         StageSettings(number, str(bundle / one.file), one.threshold, eased if number == 0 else ())
         for number, one in enumerate(stages.stages)
     )
+    if groups is not None:
+        early = replace(parts[0], groups=groups.classes, group_threshold=groups.threshold)
+        parts = (early, *parts[1:])
     names = tuple(map(name_of, range(len(file.tiers))))
     return [
         TierSettings(

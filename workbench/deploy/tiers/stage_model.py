@@ -40,12 +40,14 @@ class Result:
         stage: The number of that stage.
         is_final: Whether the answer is confident enough, or no stage follows.
         onward: What the next stage takes.
+        groups: The probability of each group of classes, where the answer is sure of a group only.
     """
 
     probabilities: np.ndarray | None
     stage: int
     is_final: bool
     onward: np.ndarray
+    groups: np.ndarray | None = None
 
 
 class StageModel:
@@ -155,7 +157,8 @@ class StageModels:
             for row, place in enumerate(places):
                 answer = None if probabilities is None else probabilities[row]
                 is_final = _is_final(answer, model.settings, level=inputs[place][3])
-                results[place] = Result(answer, number, is_final, onward[row])
+                groups = None if is_final else _groups(answer, model.settings)
+                results[place] = Result(answer, number, is_final, onward[row], groups)
                 del current[place]
                 last = inputs[place][4]
                 if not is_final and number + 1 in self._models and (last is None or number < last):
@@ -169,6 +172,13 @@ def _is_final(answer: np.ndarray | None, settings: StageSettings, *, level: int)
         threshold = settings.eased[min(level, len(settings.eased)) - 1]
     # Not a number is never confident.
     return answer is not None and threshold is not None and bool(answer.max() >= threshold)
+
+
+def _groups(answer: np.ndarray | None, settings: StageSettings) -> np.ndarray | None:
+    if answer is None or not settings.groups:
+        return None
+    found = np.array([answer[list(group)].sum() for group in settings.groups], dtype=np.float32)
+    return found if found.max() >= settings.group_threshold else None
 
 
 def _time_of(model: StageModel) -> float:

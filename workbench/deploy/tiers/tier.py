@@ -13,6 +13,7 @@ import itertools
 import math
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -139,7 +140,7 @@ class Tier:
             if self.settings.devices:
                 found = await self._scenes.add(frame, restore(frame))
             else:
-                found = await self._answer(frame, restore(frame))
+                found = await self._answer(frame, restore(frame), early=connection.send)
         except Exception:  # also those of ONNX Runtime, whose errors have no common base class
             found = Frame(Kind.FAILURE)
         self.counts["num_failed"] += found.kind is Kind.FAILURE
@@ -149,8 +150,13 @@ class Tier:
     async def _answer_scene(self, frame: Frame, values: np.ndarray, mask: np.ndarray) -> Frame:
         return await self._answer(frame, values, mask)
 
-    async def _answer(self, frame: Frame, values: np.ndarray, mask: np.ndarray | None = None) -> Frame:
+    async def _answer(
+        self, frame: Frame, values: np.ndarray, mask: np.ndarray | None = None, *,
+        early: Callable[[Frame], None] | None = None,
+    ) -> Frame:  # fmt: skip
         """Answer a request here or further on.
+
+        `early` sends what is known of the answer before the request is sent on.
 
         Raises:
             NotAnsweredError: If neither can be.
@@ -176,6 +182,9 @@ class Tier:
             if further is None:
                 result = await self._compute(result.stage + 1, result.onward, mask, None)
         if not result.is_final and further is not None:
+            if early is not None and result.groups is not None:
+                with contextlib.suppress(OSError):
+                    early(Frame(Kind.EARLY, frame.request, result.groups, self.settings.number, result.stage))
             try:
                 return await self._send(further, frame, result.onward, result.stage + 1)
             except NotAnsweredError:
