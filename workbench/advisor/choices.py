@@ -10,6 +10,7 @@ import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from pydantic import JsonValue
@@ -227,7 +228,8 @@ def drawn_params(experiment: Experiment) -> dict[str, JsonValue]:
     rng = random.Random(experiment.seed)
     drawn = (experiment.search.sample(rng) for _ in range(_MAX_DRAWN))
     first = next(drawn)
-    return next((params for params in (first, *drawn) if fitted_of(experiment, params) is None), first)
+    by_steps = (params for params in chain([first], drawn) if fitted_of(experiment, params) is None)
+    return next(by_steps, first)
 
 
 def rate_factor(experiment: Experiment, params: Mapping[str, JsonValue], global_batch: int) -> float:

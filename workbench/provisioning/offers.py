@@ -26,7 +26,7 @@ from workbench.provisioning.catalogue import Catalogue, Machine, Market
 from workbench.provisioning.device_transfer import Transfer, transfer
 from workbench.provisioning.evidence import Evidence
 from workbench.provisioning.interruptions import slowdown
-from workbench.sweeps.forecast import Forecast, forecast_of
+from workbench.sweeps.forecast import Forecast, forecast_of, num_epochs_of
 
 START_UP_S = 300.0
 """Seconds from requesting a machine until it trains: an assumption."""
@@ -282,11 +282,11 @@ def _choose(
     plans = list(enumerate_plans(choices, [variant_of(known.usual)], knowledge))
     if not plans:
         return None
-    times = knowledge.step_times(plans)
+    times, num_epochs = knowledge.step_times(plans), num_epochs_of(experiment)
     found = [
         (plan, step_s, forecast_of(
-            experiment, plan, step_s, num_train_samples=known.num_train_samples, num_places=places,
-            on_gpu=on_gpu, state_bytes=None,
+            experiment, plan, step_s, num_epochs=num_epochs, num_train_samples=known.num_train_samples,
+            num_places=places, on_gpu=on_gpu, state_bytes=None,
         )) for plan, step_s in zip(plans, times, strict=True)
     ]  # fmt: skip
 

@@ -77,9 +77,14 @@ class Forecast:
         return f"{written} per trial" if self.checkpoints_of == "trial" else f"up to {written}"
 
 
+def num_epochs_of(experiment: Experiment) -> int:
+    """Return the epochs of a trial that stands for all, or of the longest part in a population."""
+    return longest_part(experiment) or resolve(experiment, drawn_params(experiment)).training.epochs
+
+
 def forecast_of(
-    experiment: Experiment, plan: Plan, step_s: Estimate, *, num_train_samples: int, num_places: int,
-    on_gpu: bool, state_bytes: int | None,
+    experiment: Experiment, plan: Plan, step_s: Estimate, *, num_epochs: int, num_train_samples: int,
+    num_places: int, on_gpu: bool, state_bytes: int | None,
 ) -> Forecast:  # fmt: skip
     """Forecast a run whose trials all train by one plan.
 
@@ -87,13 +92,13 @@ def forecast_of(
         experiment: The experiment.
         plan: How its trials train.
         step_s: Seconds of a step of that plan.
+        num_epochs: Length of a training, as `num_epochs_of`.
         num_train_samples: Number of training samples.
         num_places: Number of workers that can run at once.
         on_gpu: Whether they compute on GPUs.
         state_bytes: Size of a checkpoint; None if unknown.
     """
-    epochs = longest_part(experiment) or resolve(experiment, drawn_params(experiment)).training.epochs
-    trial_s = step_s.times(math.ceil(num_train_samples / plan.global_batch) * epochs)
+    trial_s = step_s.times(math.ceil(num_train_samples / plan.global_batch) * num_epochs)
     most = experiment.resources.concurrency
     at_once = max(1, num_places // plan.workers)
     at_once = at_once if most == "auto" else min(most, at_once)
@@ -161,7 +166,8 @@ def expected(store: Store, experiment: Experiment, cluster: ClusterInventory) ->
     if variant_of(plan) not in knowledge.variants:
         return None
     return forecast_of(
-        experiment, plan, knowledge.step_times([plan])[0], num_train_samples=samples,
+        experiment, plan, knowledge.step_times([plan])[0], num_epochs=num_epochs_of(experiment),
+        num_train_samples=samples,
         num_places=capacity.num_workers, on_gpu=on_gpu,
         state_bytes=next((each.state_bytes for each in measured if each.state_bytes), None),
     )  # fmt: skip

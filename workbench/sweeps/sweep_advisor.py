@@ -31,7 +31,7 @@ from workbench.plan import NAMES as PLAN_DIMENSIONS
 from workbench.plan import PartialPlan, Plan
 from workbench.planning.settings import fitted_of, resolve
 from workbench.store import Store
-from workbench.sweeps.forecast import forecast_of
+from workbench.sweeps.forecast import forecast_of, num_epochs_of
 from workbench.sweeps.ledger import Ledger
 from workbench.workers.admission import Placement
 
@@ -309,7 +309,7 @@ def _describe_forecast(
         return "no plan for the usual global batch fits: trials use defaults"
     plan, step_s = fastest
     forecast = forecast_of(
-        experiment, plan, step_s, num_train_samples=num_train_samples, on_gpu=around.on_gpu,
-        num_places=around.capacity.num_workers, state_bytes=state_bytes,
+        experiment, plan, step_s, num_epochs=num_epochs_of(experiment), num_train_samples=num_train_samples,
+        num_places=around.capacity.num_workers, on_gpu=around.on_gpu, state_bytes=state_bytes,
     )  # fmt: skip
     return str(forecast)
