@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import subprocess
 import sys
@@ -11,7 +10,6 @@ import threading
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 import ray
 
@@ -142,7 +140,7 @@ def test_two_runs_share_the_workers_and_keep_their_events_apart(store: Store) ->
 def test_drivers_use_processes_that_were_started_ahead(store: Store) -> None:
     Sweep.create(store, "curve", budget={"trials": 1}).launch().wait("complete")  # there are warm workers
     spare_processes.replenish(2)
-    wait_until(lambda: len(ready_processes()) == 2)
+    wait_until(lambda: len(spare_processes.idle()) == 2)
     spare_processes.replenish(2)  # there are enough
     spare = spare_processes.idle()
     assert len(spare) == 2
@@ -152,17 +150,6 @@ def test_drivers_use_processes_that_were_started_ahead(store: Store) -> None:
     titles = {process.pid: process.cmdline()[0] for process in spare}
     assert titles[sweep.of(DriverStarted)[0].pid] == "ray::DriverActor"
     sweep.wait("complete")
-
-
-def ready_processes() -> list[psutil.Process]:
-    """The processes of the head that wait for work and have imported what most of it needs."""
-    return [process for process in spare_processes.idle() if has_loaded(process, "pandas")]
-
-
-def has_loaded(process: psutil.Process, package: str) -> bool:
-    with contextlib.suppress(psutil.Error):
-        return any(package in Path(part.path).parts for part in process.memory_maps())
-    return False
 
 
 def run_python(program: str, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:

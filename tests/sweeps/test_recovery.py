@@ -238,7 +238,8 @@ def test_after_the_whole_cluster_was_killed_a_launch_goes_on(store: Store, own_h
         process.kill()
     psutil.wait_procs(everybody, timeout=20)
     ended = [event.trial for event in sweep.of(TrialEnded)]
-    assert ended == [0]
+    assert 0 in ended
+    assert sweep.history.in_state("running"), "it was killed in the middle"
 
     launch()
     sweep.wait("complete", timeout_s=90)
