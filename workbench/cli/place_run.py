@@ -97,6 +97,11 @@ def _planned_cut(tiers: TiersFile, folder: Path) -> np.ndarray:
     from workbench.deploy.placement.assembly import assemble
     from workbench.deploy.tiers.profiling import profile_stages
 
+    if tiers.place.models:
+        raise ArgumentError(
+            "tiers with models of their own do not cut one", field="--scheduler",
+            next_step="Place one of the models, as place.from.",
+        )  # fmt: skip
     planned, _ = assemble(tiers, folder, measure=profile_stages)
     if planned.cut is None:
         raise ArgumentError(

@@ -126,7 +126,9 @@ class TiersView(anywidget.AnyWidget):
         file = self._file = placed(self._file, folder, self._made)
         bundle = bundle_of(file, folder)
         system, _ = assemble(file, folder, measure=profile_stages)
-        note = ""
+        note = (
+            "place.labels: `workbench place plan` shows the accuracy of groups." if file.place.labels else ""
+        )
         if changes_answers(file.privacy):
             try:
                 system = with_sent_evidence(system, file.privacy, bundle, *bundle_samples(bundle))

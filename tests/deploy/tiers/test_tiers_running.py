@@ -8,6 +8,7 @@ import threading
 from pathlib import Path
 
 import numpy as np
+import onnx
 import psutil
 import pytest
 
@@ -99,6 +100,30 @@ def test_no_request_is_unanswered_when_a_tier_is_lost(
         assert {reply.tier for reply in replies[:20]} == {0, 2}
         # Without the edge the cloud is reached directly; without the cloud the device answers itself.
         assert {reply.tier for reply in replies[-20:]} == ({0, 2} if victim == "edge-0" else {0})
+
+
+@pytest.mark.slow
+def test_a_model_that_is_only_cut_is_finished_where_it_began_without_the_next_tier(tmp_path: Path) -> None:
+    part = """
+        <ir_version: 10, opset_import: ["" : 20]>
+        part (float[batch, 3] inputs) => (float[batch, 3] features) { features = Neg(inputs) }
+    """
+    onnx.save(onnx.parser.parse_model(part), str(tmp_path / "part.onnx"))
+    with running_tiers(tmp_path) as tiers:
+        last = StageSettings(1, tiers.stages[1], 0.0)
+        cloud = tiers.start("cloud", 1, [last])
+        end = tiers.start(
+            "end", 0, [StageSettings(0, str(tmp_path / "part.onnx"), 1.0), last], routes=(cloud,), keeps=0,
+            monitoring="none", timeout_s=0.3,
+        )  # fmt: skip
+        pid = tiers.processes["cloud-0"].pid
+        stopped = threading.Timer(0.5, os.kill, (pid, signal.SIGSTOP))
+        stopped.start()
+        replies = tiers.ask([end], SURE[None], np.arange(0, 1.5, 0.05).tolist())
+        stopped.join()
+        # The part on the device has no exit of its own, so it computes the rest, too.
+        assert all(reply.probabilities is not None and reply.stage == 1 for reply in replies)
+        assert {reply.tier for reply in replies} == {0, 1}
 
 
 def test_a_tier_that_comes_back_is_used_again(tmp_path: Path) -> None:
