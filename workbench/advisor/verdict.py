@@ -147,7 +147,9 @@ def _raced(found: Findings, standing: Standing[RatedPlan]) -> Candidate:
     else:
         sign = 1.0 if metric.goal == "maximize" else -1.0
         assert standing.value is not None
-        reason = f"at best {metric.metric} {sign * standing.value:.4g} in the time that every candidate had"
+        reason = (
+            f"it reached {metric.metric} {sign * standing.value:.4g} in the time that every candidate had"
+        )
         if metric.target is not None:
             reason += f"; none reached the target of {metric.target:g}"
     return _candidate(found, plan, standing.entrant.lr, time_s, [reason])

@@ -54,12 +54,12 @@ def measurement_line(event: Event) -> str | None:
             tested = format_range(event.rates[0], event.rates[-1], format_number)
             return f"learning rates from {tested} tested: {found or 'none reduced the loss'}"
         case CandidateTried():
-            reached = "reached the target" if event.reached_target else "did not reach the target"
-            plan = PartialPlan.from_json(event.plan)
+            plan, reached = PartialPlan.from_json(event.plan), ", and the target" * event.reached_target
+            workers = "" if plan.workers is None else f" on {format_count(plan.workers, 'worker')}"
             return (
-                f"a batch of {plan.global_batch} on {plan.workers} "
-                f"at {format_number(event.lr)} reached {format_params(event.values)} "
-                f"in {format_duration(event.elapsed_s)}, {reached}"
+                f"a training with a batch of {plan.global_batch}{workers} and a learning rate of "
+                f"{format_number(event.lr)} reached {format_params(event.values)} in "
+                f"{format_duration(event.elapsed_s)}{reached}"
             )
         case _:
             return None

@@ -36,11 +36,11 @@ export function AdviceCard({ card, children }: { card: Card; children?: Componen
           ))}
         </dl>
       </section>
-      <Texts title="Exchanges between workers" texts={card.exchanges} />
       <Texts title="What would change it" texts={card.would_change} />
       <details>
         <summary>What was measured, and the settings as YAML</summary>
         <Texts title="Measured" texts={card.measured} />
+        <Texts title="Exchanges between workers" texts={card.exchanges} />
         {card.settings.length ? <Code label="settings" text={card.settings.join("\n")} /> : null}
       </details>
     </article>
