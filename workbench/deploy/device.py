@@ -26,6 +26,8 @@ from workbench.errors import ArgumentError, RunError
 
 HERE = "here"
 _TIMEOUT_S = 300.0
+_NO_SUCH_COMMAND, _OF_SSH = 127, 255
+"""The exit statuses of a shell that does not find a program, and of ssh where it is not connected."""
 RUNNER = "runner.py"
 _TIMER = Path(__file__).with_name("device_runner.py")
 _IN_TURN = Path(__file__).parent / "compression" / "latency.py"
@@ -182,13 +184,14 @@ def _call(command: Sequence[str], where: str) -> str:
         raise RunError(f"{where} did not answer within {_TIMEOUT_S:.0f} s", next_step="Try again.") from error
     if done.returncode:
         problem = (done.stderr.strip() or f"{command[0]} ended with {done.returncode}").splitlines()[-1]
-        is_missing = "No module named" in problem
-        raise RunError(
-            f"{where}: {problem}",
-            next_step="Install numpy and onnxruntime there, or name the Python that has them with --python."
-            if is_missing
-            else f"Check that `{shlex.join(command[:-1])}` works without a password."
-            if command[0] in ("ssh", "scp")
-            else "Export the model again.",
-        )
+        raise RunError(f"{where}: {problem}", next_step=_next_step(command, done.returncode, problem))
     return done.stdout
+
+
+def _next_step(command: Sequence[str], status: int, problem: str) -> str:
+    """Return what to do about a command that failed there."""
+    if status == _NO_SUCH_COMMAND or "No module named" in problem:
+        return "Install numpy and onnxruntime there, or name the Python that has them with --python."
+    if command[0] == "scp" or (command[0] == "ssh" and status == _OF_SSH):
+        return f"Check that `{shlex.join(command[:-1])}` works without a password."
+    return "Export the model again."
