@@ -71,7 +71,7 @@ def test_a_machine_that_cannot_be_used_is_refused_in_words(bundle: Path, board: 
         measure(bundle, "http://board")
     with pytest.raises(ArgumentError, match="is not a device"):
         measure(bundle, "ssh://-oProxyCommand=true")
-    with pytest.raises(RunError, match="no-python.*name the Python that has them with --python"):
+    with pytest.raises(RunError, match=r"no-python.*name the Python that has them with --python"):
         measure(bundle, board.address, python="no-python")
     with pytest.raises(RunError, match="Permission denied"):
         measure(bundle, board.address.replace(board.user, "nobody"))
