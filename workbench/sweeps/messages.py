@@ -15,7 +15,7 @@ EVENTS_KEY = "events"
 
 
 class Events(list[Event]):
-    """What happened in a trial, oldest first; Tune writes results into debug lines, whoever reads them."""
+    """What happened in a trial, oldest first; Tune writes results into debug lines, read or not."""
 
     def __repr__(self) -> str:
         return f"{len(self)} events"

@@ -117,8 +117,10 @@ class System:
         cut, num_parts = self.cut, self.cut.stage_s.shape[1]
         last = [None if one is None else one.last(num_parts) for one in (self.evidence, self.raw_evidence)]
         assert last[0] is not None
+        finite_s = np.where(np.isfinite(self.stage_s), self.stage_s, 0.0).sum(axis=1)
         return replace(
-            self, stage_s=cut.stage_s, send_s=cut.send_s, received_s=cut.received_s,
+            self, stage_s=cut.stage_s, mates_s=self.mates_s * cut.stage_s.sum(axis=1) / finite_s,
+            send_s=cut.send_s, received_s=cut.received_s,
             sent_bytes=cut.sent_bytes, send_j=cut.send_j, evidence=last[0], raw_evidence=last[1],
             sent_evidence=cut.sent_evidence, thresholds=(2.0,) * (num_parts - 1) + (0.0,),
             cut=None,
