@@ -133,7 +133,7 @@ def test_rebuilt_study_proposes_the_same_at_every_prefix(name: str, data: st.Dat
         drive.study.apply(event)
     open_trials: list[int] = []
     rungs: dict[int, int] = {}
-    for _ in range({"gp": 8, "cmaes": 12}.get(name, 25)):
+    for _ in range({"gp": 6, "cmaes": 12}.get(name, 25)):
         step(drive, data.draw, open_trials, rungs)
         live, rebuilt = copy.deepcopy(drive.study), drive.rebuilt()
         assert rebuilt.exhausted == live.exhausted
