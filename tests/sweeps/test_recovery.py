@@ -48,7 +48,7 @@ def test_a_killed_worker_costs_an_attempt_and_no_step(store: Store) -> None:
     sweep.wait("complete")
     [lost] = sweep.of(AttemptEnded)
     assert (lost.trial, lost.attempt, lost.reason) == (0, 0, "lost")
-    assert "died" in lost.message
+    assert "died: its process ended" in lost.message
     assert [event.attempt for event in sweep.of(TrialStarted, 0)] == [0, 1]
     steps = steps_of(sweep, 0)
     assert steps == sorted(steps)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import logging
 import os
 import socket
 import time
@@ -22,7 +23,7 @@ from ray._private import state as cluster_state
 from ray.core.generated import common_pb2, gcs_pb2
 from ray.exceptions import GetTimeoutError, OutOfMemoryError, RayActorError, RayError, RayTaskError
 
-from workbench.errors import RunError, WorkbenchError, first_line_of
+from workbench.errors import RunError, WorkbenchError
 from workbench.events import Event, Reason, TrialEnded
 from workbench.remote.code_origin import Origin
 from workbench.resources import num_memory_kills
@@ -36,6 +37,9 @@ from workbench.workers.worker import Progress, WorkerInfo
 if TYPE_CHECKING:
     from workbench.training import TrialTask
 
+logger = logging.getLogger(__name__)
+
+_NODE_DIED = "its node has died"  # as Ray puts it
 _GCS: Any = gcs_pb2  # generated without types
 _COMMON: Any = common_pb2
 POOL_RESTART_S = 30.0
@@ -335,9 +339,9 @@ class Gang:
         """End the trial because one of its workers died; the others can be used again if they notice."""
         info = self.workers[rank]
         reason: Reason = "oom" if self._ran_out_of_memory(info, error) else "lost"
-        cause = "memory ran out" if reason == "oom" else first_line_of(error)
-        if "creation task" in cause:  # Ray's words about the process that it started to replace this one
-            cause = "its process ended"
+        by_itself = "its node was lost" if _NODE_DIED in str(error) else "its process ended"
+        cause = "memory ran out" if reason == "oom" else by_itself
+        logger.info("worker %d on %s died: %s", info.pid, info.host, error)
         self._unhealthy.add(rank)
         self._ended = Progress(lost=reason, message=f"worker {info.pid} on {info.host} died: {cause}")
         return self._ended
