@@ -248,6 +248,6 @@ def install() -> None:
 
 def end_all() -> None:
     """End the coordinators of the run that this thread drove, where Tune left it in the middle."""
-    manager = getattr(_manager, "of_this_thread", None)
+    manager: CoordinatorManager | None = _manager.__dict__.pop("of_this_thread", None)
     if manager is not None:
         manager.end()
