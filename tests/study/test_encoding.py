@@ -40,11 +40,11 @@ def check_round_trip(search: dict[str, Any], seed: int) -> None:
     parameters = Parameters(Space(search))
     encoding = Encoding(parameters)
     params = parameters.to_optuna(Space(search).sample(random.Random(seed)))
-    point, exists = encoding.locate(params)
-    assert encoding.params(point, exists) == pytest.approx(params)
-    snapped, found = encoding.snap(point[None])
-    np.testing.assert_allclose(snapped[0], point, atol=1e-9)
-    assert (found[0] == exists).all()
+    points, exists = encoding.locate([params])
+    assert encoding.params(points[0], exists[0]) == pytest.approx(params)
+    snapped, found = encoding.snap(points)
+    np.testing.assert_allclose(snapped, points, atol=1e-9)
+    assert (found == exists).all()
 
 
 @given(search=spaces("auto"), seed=st.integers(0, 10_000))
@@ -53,10 +53,10 @@ def test_every_point_is_a_configuration_of_the_space(search: dict[str, Any], see
     parameters = Parameters(space)
     encoding = Encoding(parameters)
     units = np.random.default_rng(seed).random((20, len(encoding.distributions)))
-    for point, exists in zip(*encoding.snap(units), strict=True):
-        located, found = encoding.locate(encoding.params(point, exists))
-        np.testing.assert_allclose(located, point, atol=1e-9)
-        assert (found == exists).all()
+    points, exists = encoding.snap(units)
+    located, found = encoding.locate([*map(encoding.params, points, exists)])
+    np.testing.assert_allclose(located, points, atol=1e-9)
+    assert (found == exists).all()
 
 
 def test_choices_are_equally_far_apart_and_absent_parameters_in_between() -> None:
@@ -68,8 +68,7 @@ def test_choices_are_equally_far_apart_and_absent_parameters_in_between() -> Non
         {"optimizer": "adam", "layers": 1, "depth": 1},
         {"optimizer": "lion", "layers": 1, "depth": 1},
     ]
-    located = [encoding.locate(row) for row in rows]
-    features = encoding.features(*(np.array(part) for part in zip(*located, strict=True)))
+    features = encoding.features(*encoding.locate(rows))
     column = list(encoding.distributions).index("optimizer")
 
     def distance(first: int, second: int, group: int) -> float:

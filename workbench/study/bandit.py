@@ -51,8 +51,8 @@ def most_promising(
     ]
     if not columns:
         return params
-    base, _ = encoding.locate(parameters.to_optuna(params))
-    units = np.repeat(base[None], _NUM_CANDIDATES, axis=0)
+    base, _ = encoding.locate([parameters.to_optuna(params)])
+    units = np.repeat(base, _NUM_CANDIDATES, axis=0)
     draws = np.random.default_rng(rng.getrandbits(32))
     units[:, columns] = draws.random((_NUM_CANDIDATES, len(columns)))
     points, exists = encoding.snap(units)
@@ -79,13 +79,8 @@ def _gains(
         return np.column_stack([features, time, [(move.before - level) / spread for move in at]])
 
     known = [*moves, *chosen]
-    located = [encoding.locate(parameters.to_optuna(move.params)) for move in known]
-    rows = with_time(
-        encoding.features(
-            np.array([point for point, _ in located]), np.array([exists for _, exists in located])
-        ),
-        known,
-    )
+    located = encoding.locate([parameters.to_optuna(move.params) for move in known])
+    rows = with_time(encoding.features(*located), known)
     gains = np.array([move.gain for move in moves])
     values = (gains - gains.mean()) / max(float(gains.std()), 1e-12)
     last = int(encoding.groups.max())

@@ -6,7 +6,7 @@ from each other on average, so that conditions need no placeholder.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -140,18 +140,20 @@ class Encoding:
                 columns.append(np.where(present, 0.0, _ABSENT))
         return np.column_stack(columns)
 
-    def locate(self, params: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
-        """Return the point of a configuration and which parameters exist in it; both [columns].
+    def locate(self, configurations: Sequence[Mapping[str, Any]]) -> tuple[np.ndarray, np.ndarray]:
+        """Return the points of configurations and which parameters exist in them; both [n, columns].
 
         Args:
-            params: The configuration in Optuna's terms.
+            configurations: The configurations in Optuna's terms.
         """
-        point, exists = np.full(len(self._names), _ABSENT), np.zeros(len(self._names), dtype=bool)
+        points = np.full((len(configurations), len(self._names)), _ABSENT)
+        exists = np.zeros(points.shape, dtype=bool)
         for column, (name, found) in enumerate(self.distributions.items()):
-            if name in params:
-                exists[column] = True
-                point[column] = _units(found, np.array([found.to_internal_repr(params[name])]))[0]
-        return point, exists
+            rows = [row for row, params in enumerate(configurations) if name in params]
+            values = [found.to_internal_repr(configurations[row][name]) for row in rows]
+            exists[rows, column] = True
+            points[rows, column] = _units(found, np.array(values))
+        return points, exists
 
     def params(self, point: np.ndarray, exists: np.ndarray) -> dict[str, Any]:
         """Return the configuration at a point, in Optuna's terms."""

@@ -79,9 +79,8 @@ def importance(
     encoding = Encoding(parameters)
     if not encoding.distributions or np.ptp(values) == 0:
         return {}
-    located = [encoding.locate(parameters.to_optuna(complete[index][0].params)) for index in chosen]
-    points, exists = map(np.array, zip(*located, strict=True))
-    features = encoding.features(points, exists)
+    located = encoding.locate([parameters.to_optuna(complete[index][0].params) for index in chosen])
+    features = encoding.features(*located)
 
     from workbench.study.proposals import ON_ONE_THREAD  # light installations lack SciPy
 

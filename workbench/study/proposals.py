@@ -147,8 +147,7 @@ class ProcessSampler(DesignSampler):
         return climber.climb(score, tried[first[order]], {row.tobytes() for row in features[:num_own]})
 
     def _locate(self, trials: Sequence[FrozenTrial]) -> tuple[np.ndarray, np.ndarray]:
-        located = [self.encoding.locate(trial.params) for trial in trials]
-        return np.array([point for point, _ in located]), np.array([found for _, found in located])
+        return self.encoding.locate([trial.params for trial in trials])
 
     def _features(self, trials: Sequence[FrozenTrial]) -> np.ndarray:
         return self.encoding.features(*self._locate(trials))
