@@ -149,6 +149,7 @@ FEDERATED: dict[str, st.SearchStrategy[Any]] = {
     "num_bad": st.just(1),
     "failures": st.sampled_from([0.0, 0.5]),
     "stragglers": st.sampled_from([0.0, 0.5]),
+    "timeout": st.sampled_from([None, 30.0]),
     "target": st.sampled_from([None, {"metric": "val_accuracy", "at_least": 0.9}]),
     "secure": st.booleans(),
 }

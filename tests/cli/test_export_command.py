@@ -12,6 +12,7 @@ from tests.builders.recorded_runs import EXPERIMENT, append, begin, record_run, 
 from tests.services.clusters import ROOT
 from tests.services.fake_nvml import H100, T4, FakeNvml
 from tests.services.shell import Shell
+from workbench.cli.doctor import find_runs_on
 from workbench.events import Noted
 from workbench.experiment import Experiment
 from workbench.store import Store
@@ -268,7 +269,26 @@ def test_the_doctor_looks_at_each_gpu(
 def test_shutting_down_without_a_head_is_done_already(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORKBENCH_HOME", str(shell.folder / "home"))
 
-    assert shell.json("shutdown") == {"ended": False, "address": None}
+    assert shell.json("shutdown") == {"ended": False, "address": None, "runs": []}
+
+
+def test_runs_whose_drivers_end_with_the_head_are_found(shell: Shell) -> None:
+    driver = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        with Store.open(None) as store:
+            ids = [store.create_run(EXPERIMENT) for _ in range(2)]
+            for run_id, pid in zip(ids, (driver.pid, 1), strict=True):
+                store.writer(run_id, owner_pid=pid, owner_host="here")
+        assert find_runs_on(os.getpid()) == ids[:1]
+    finally:
+        driver.kill()
+        driver.wait()
+
+
+def test_a_run_of_this_process_cannot_be_detached(shell: Shell) -> None:
+    code, _, err = shell("resume", "last", "--launcher", "inline", "--detach")
+    assert code == 2
+    assert "omit --launcher inline" in err
 
 
 def test_check_estimates_memory_without_running_a_trial(shell: Shell) -> None:

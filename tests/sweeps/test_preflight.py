@@ -311,6 +311,15 @@ def test_a_name_inside_a_function_is_no_name_of_the_module(
         check(Experiment(**{**OWN, "train": f"persons_names:{name}"}))
 
 
+def test_a_misspelt_function_is_compared_with_those_that_the_module_defines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "persons_slow.py").write_text("import time, string\ndef slow(config, report): ...\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(ExperimentError, match=r"allowed: slow\. Did you mean slow\?"):
+        check(Experiment(**{**OWN, "train": "persons_slow:slwo"}))
+
+
 def test_a_name_bound_in_a_branch_is_a_name_of_the_module(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -292,6 +292,12 @@ def test_a_client_that_takes_too_long_is_left_out_of_the_round(tmp_path: Path) -
     assert np.isfinite(value["val_accuracy"])  # the masks of the fourth are gone from the sum
 
 
+def test_a_federation_whose_clients_never_answer_fails(tmp_path: Path) -> None:
+    ended, _ = train(experiment({"clients": 2, "fraction": 1.0, "timeout": 1e-6}), tmp_path)
+    assert (ended.state, ended.reason) == ("failed", "error")
+    assert "no client answered" in (ended.message or "")
+
+
 def test_bytes_to_the_target_are_those_of_the_rounds_to_it(tmp_path: Path) -> None:
     target = {"metric": "val_accuracy", "at_least": 0.99}
     order = experiment({"target": target}, objectives=[{"metric": "bytes_to_target", "goal": "minimize"}])

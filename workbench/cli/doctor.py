@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib.metadata
 import os
@@ -12,7 +13,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
 
 import click
+import psutil
 
+from workbench.actions import suggest
 from workbench.artifacts import Artifacts
 from workbench.cli.options import (
     command_line,
@@ -24,6 +27,7 @@ from workbench.cli.options import (
 )
 from workbench.cli.output import print_json, wrapped
 from workbench.errors import WorkbenchError
+from workbench.events import FINISHED_RUN_STATES
 from workbench.formatting import counted_noun, format_bytes, format_count, format_duration
 
 if TYPE_CHECKING:
@@ -36,6 +40,7 @@ _OPTIONAL_PACKAGES = {
     "optuna-dashboard": "Optuna's own dashboard: pip install optuna-dashboard",
 }
 _QUIET_S = 30.0
+_MAX_RUNS = 1000
 _MARKS = {
     "fine": ("ok", "green"),
     "notable": ("..", "yellow"),
@@ -92,13 +97,28 @@ def shutdown(as_json: bool) -> None:
     from workbench.head import local_head
 
     found = local_head.status()
+    runs = [] if found is None else find_runs_on(found.pid)
     ended = local_head.shutdown()
     if as_json:
-        print_json({"ended": ended, "address": found.address if found and ended else None})
+        print_json({"ended": ended, "address": found.address if found and ended else None, "runs": runs})
     elif ended:
         click.echo(f"stopped the Ray head{f' at {found.address}' if found else ''}")
+        for run_id in runs:
+            step = suggest("resume", run_id, lead="To continue it")
+            click.echo(f"the driver of {run_id} ended with it. {write_for_shell(step)}")
     else:
         click.echo("no Ray head is running on this machine")
+
+
+def find_runs_on(keeper_pid: int) -> list[str]:
+    """Return the unfinished runs of the default store whose drivers are processes of the local head."""
+    with contextlib.suppress(WorkbenchError, psutil.Error):
+        pids = {process.pid for process in psutil.Process(keeper_pid).children(recursive=True)}
+        return [
+            row.run_id for row in open_store().runs(_MAX_RUNS)
+            if row.state not in FINISHED_RUN_STATES and row.owner is not None and row.owner.pid in pids
+        ]  # fmt: skip
+    return []
 
 
 def _check_packages() -> list[Finding]:

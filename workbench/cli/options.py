@@ -23,15 +23,22 @@ _STORE = "workbench.store"
 _LOCAL_VERBS = ("doctor", "shutdown", "check", "advise", "alerts")
 """Commands that are only run on this machine."""
 
+
+def _refuse_detached(context: click.Context, parameter: click.Parameter, launcher: str) -> str:
+    if launcher == "inline" and context.params.get("detach"):
+        raise click.UsageError("--detach needs a driver that outlives this command: omit --launcher inline.")
+    return launcher
+
+
 launcher_option = click.option(
-    "--launcher", default="ray", show_default=True,
+    "--launcher", default="ray", show_default=True, callback=_refuse_detached,
     help="Choose what drives the run: ray, a driver that outlives this command; inline, this process.",
 )  # fmt: skip
 address_option = click.option(
     "--address", metavar="HOST:PORT", help="Use this Ray cluster instead of the local one."
 )
 detach_option = click.option(
-    "--detach", is_flag=True, help="Return immediately; the run id is the last word on stdout."
+    "--detach", is_flag=True, is_eager=True, help="Return immediately; the run id is the last word on stdout."
 )
 token_file_option = click.option(
     "--token-file", type=click.Path(path_type=Path), metavar="FILE",

@@ -212,7 +212,7 @@ def read_card(folder: Path) -> Card:
     path = folder / CARD
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
+    except (FileNotFoundError, NotADirectoryError) as error:
         raise RunError(
             f"{folder} has no {CARD}, so it is not a bundle with a model to run",
             next_step="Export the run again with --format onnx.",

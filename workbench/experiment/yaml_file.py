@@ -112,7 +112,8 @@ def read_yaml(text: str, *, source: str = "the text", holds: str = EXPERIMENT_KE
     # ValueError: dates and numbers that there are not; RecursionError: brackets without an end.
     except (YAMLError, ValueError, RecursionError) as error:
         found = " ".join(str(error).replace('in "<unicode string>", ', "in ").split())
-        raise ExperimentError(f"{source} is not valid YAML: {found}") from error
+        indent = "Indent with spaces: YAML allows no tabs there." if r"'\t'" in found else None
+        raise ExperimentError(f"{source} is not valid YAML: {found}", next_step=indent) from error
     if not isinstance(document, dict) or not all(isinstance(key, str) for key in document):
         found = "is empty" if document is None else "is not a mapping"
         raise ExperimentError(f"{source} {found}", allowed=holds)

@@ -49,9 +49,8 @@ from workbench.sweeps.trial_plans import TrialPlans
 from workbench.sweeps.trial_reports import Referee, attempt_ended
 from workbench.sweeps.tuner import fit
 from workbench.sweeps.waiting import Waiting
-from workbench.workers.gang import prepare
 from workbench.workers.nodes import RETURN_S
-from workbench.workers.pool_client import cancel
+from workbench.workers.pool_client import cancel, prepare
 
 logger = logging.getLogger(__name__)
 

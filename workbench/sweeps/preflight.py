@@ -382,7 +382,9 @@ def _check_reference(component: Component, field: str) -> None:
     names = set(bound_names(tree))
     first = qualified_name.split(".")[0]
     if "*" not in names and "__getattr__" not in names and first not in names:
-        raise unknown(field, f"{module_name!r} has no {first!r}", sorted(names - {"__all__"}))
+        defined = [each.name for each in tree.body if isinstance(each, ast.FunctionDef | ast.ClassDef)]
+        known = sorted(defined or names - {"__all__"})
+        raise unknown(field, f"{module_name!r} has no {first!r}", known)
 
 
 def _as_import(name: str) -> str:

@@ -15,9 +15,8 @@ def unknown(field: str, problem: str, known: list[str]) -> ExperimentError:
         problem: What is wrong.
         known: The names that exist.
     """
-    close = difflib.get_close_matches(field.rpartition(".")[2], known, n=1)
-    if not close and "'" in problem:
-        close = difflib.get_close_matches(problem.split("'")[-2], known, n=1)
+    name = problem.split("'")[-2] if "'" in problem else field.rpartition(".")[2]
+    close = difflib.get_close_matches(name, known, n=1)
     return ExperimentError(
         problem, field=field, allowed=known, next_step=f"Did you mean {close[0]}?" if close else None
     )

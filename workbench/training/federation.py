@@ -22,6 +22,7 @@ from workbench.experiment.federated import (
     ROUNDS_METRIC,
 )
 from workbench.experiment.trial_value import TrialValue
+from workbench.formatting import format_count
 from workbench.training import checkpoint
 from workbench.training.assembly import Parts, assemble
 from workbench.training.client_evaluation import evaluate_clients
@@ -88,6 +89,10 @@ class _Federation:
         self._parts.strategy.train(True)
         while ended is None and self._num_done < self._num_rounds and not self._is_reached:
             ended = self._make_round()
+        if ended is None and self._last_loss is None:
+            rounds = format_count(self._num_done, "round")
+            message = f"no client answered in {rounds}: see federated.timeout and federated.failures"
+            return Outcome("failed", self._num_done, self._value.result(), "error", message)
         return ended or Outcome("complete", self._num_done, self._value.result())
 
     def _make_round(self) -> Outcome | None:

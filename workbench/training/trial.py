@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 
 from workbench.artifacts import disk_fault
-from workbench.errors import ExperimentError
+from workbench.errors import WorkbenchError
 from workbench.events import Event, Reason, TrialEnded
 from workbench.planning.settings import fitted_of
 from workbench.training.journal import Journal
@@ -55,7 +55,7 @@ def run_trial(task: TrialTask, report: Report, should_stop: Callable[[], bool] =
     except (Exception, KeyboardInterrupt, SystemExit) as error:
         reason, message = reason_of(error, task)
         outcome = Outcome("failed", steps.last, reason=reason, message=message)
-        text = None if _names_a_setting(error) else "".join(traceback.format_exception(error))
+        text = None if _says_all(error) else "".join(traceback.format_exception(error))
         # The traceback holds frames, and frames hold the model: the next trial needs that memory.
         traceback.clear_frames(error.__traceback__)
         _disconnect()
@@ -84,9 +84,12 @@ class _StepWatch:
         return bool(self._report(event))
 
 
-def _names_a_setting(error: BaseException) -> bool:
-    """Return whether an error is about the plan as it was written: where it was noticed helps nobody."""
-    return isinstance(error, ExperimentError) and (error.field or "").startswith("plan.")
+def _says_all(error: BaseException) -> bool:
+    """Return whether the place of an error helps nobody: it is the workbench's, and so is all that ran."""
+    frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
+    return isinstance(error, WorkbenchError) and all(
+        frame.f_globals.get("__name__", "").partition(".")[0] == "workbench" for frame in frames
+    )
 
 
 def _ended(task: TrialTask, outcome: Outcome, text: str | None) -> TrialEnded:
@@ -114,4 +117,4 @@ def reason_of(error: BaseException, task: TrialTask) -> tuple[Reason, str]:
     if fault is not None:
         return "storage", str(fault)
     reason: Reason = "oom" if ran_out_of_memory(error) else "error"
-    return reason, str(error) if _names_a_setting(error) else describe(error)
+    return reason, str(error) if isinstance(error, WorkbenchError) else describe(error)

@@ -353,15 +353,6 @@ class Gang:
         return info.host == socket.gethostname() and num_memory_kills() > self._num_memory_kills
 
 
-def prepare(request: Request) -> None:
-    """Start workers before they are needed, so that the first trials find them warm.
-
-    Args:
-        request: How many of which shape, and what to import.
-    """
-    _pool().prepare.remote(request)
-
-
 def _pool() -> Any:
     context = ray.get_runtime_context()
     return _pool_at(context.gcs_address, context.get_job_id())

@@ -8,7 +8,7 @@ from typing import Any
 import ray
 from ray.exceptions import GetTimeoutError, RayActorError
 
-from workbench.workers.admission import Shape
+from workbench.workers.admission import Request, Shape
 from workbench.workers.lease import PoolStatus
 from workbench.workers.pool import connect_pool
 
@@ -28,6 +28,15 @@ def cancel(run_id: str, trial: int) -> Any:
         A Ray reference that is ready when it is done.
     """
     return connect_pool().cancel.remote(run_id, trial)
+
+
+def prepare(request: Request) -> None:
+    """Start workers before they are needed, so that the first trials find them warm.
+
+    Args:
+        request: How many of which shape, and what to import.
+    """
+    connect_pool().prepare.remote(request)
 
 
 def num_free(shape: Shape, timeout_s: float) -> int:
