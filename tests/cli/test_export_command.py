@@ -276,7 +276,7 @@ def test_runs_whose_drivers_end_with_the_head_are_found(shell: Shell) -> None:
     driver = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     try:
         with Store.open(None) as store:
-            ids = [store.create_run(EXPERIMENT) for _ in range(2)]
+            ids = [store.create_run(Experiment(**EXPERIMENT)) for _ in range(2)]
             for run_id, pid in zip(ids, (driver.pid, 1), strict=True):
                 store.writer(run_id, owner_pid=pid, owner_host="here")
         assert find_runs_on(os.getpid()) == ids[:1]

@@ -142,7 +142,8 @@ A_NUMBER = 3
 def test_what_is_no_plain_function_is_refused_in_words(name: str, what: str, tmp_path: Path) -> None:
     ended, _ = run(f"{__name__}:{name}", tmp_path)
     assert ended.reason == "error"
-    assert re.search(rf" train: {__name__}:{name} is {what}.*plain function", ended.message or "")
+    assert re.search(rf"^train: {__name__}:{name} is {what}.*plain function", ended.message or "")
+    assert ended.traceback is None, "no line of it would be the person's"
 
 
 def test_a_function_that_gives_no_objective_is_described_by_what_it_gives(tmp_path: Path) -> None:
@@ -185,7 +186,6 @@ def test_a_function_of_another_form_is_refused(tmp_path: Path) -> None:
 
     ended, _ = run(train, tmp_path)
     assert (ended.message or "").startswith("train: ")
-    assert ended.traceback is None, "no line of it is the person's"
 
 
 @pytest.mark.parametrize(

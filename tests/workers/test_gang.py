@@ -94,7 +94,7 @@ def test_a_silent_trial_leaves_no_file(make_task, origin):
 
 
 def test_a_failing_trial_has_its_traceback_in_its_log_and_leaves_its_worker_usable(make_task, origin):
-    task = make_task("no_such_function")
+    task = make_task("give_up")
     _, ended, worker = run(task, origin)
     assert (ended.state, ended.reason) == ("failed", "error")
     assert (Path(task.folder) / "log.txt").read_text() == ended.traceback

@@ -17,6 +17,10 @@ def constant(config, report, worker=None):
     report(step=1, loss=config["x"])
 
 
+def give_up(config, report):
+    raise ValueError("I give up")
+
+
 def look_around(config, report):
     print("printed by the trial")
     subprocess.run(["echo", "printed by a child"], check=True)

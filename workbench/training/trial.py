@@ -86,10 +86,10 @@ class _StepWatch:
 
 def _says_all(error: BaseException) -> bool:
     """Return whether the place of an error helps nobody: it is the workbench's, and so is all that ran."""
+    if not isinstance(error, WorkbenchError) or error.__cause__ is not None or hasattr(error, "__notes__"):
+        return False
     frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
-    return isinstance(error, WorkbenchError) and all(
-        frame.f_globals.get("__name__", "").partition(".")[0] == "workbench" for frame in frames
-    )
+    return all(frame.f_globals.get("__name__", "").partition(".")[0] == "workbench" for frame in frames)
 
 
 def _ended(task: TrialTask, outcome: Outcome, text: str | None) -> TrialEnded:
