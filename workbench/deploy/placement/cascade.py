@@ -7,10 +7,13 @@ to `workbench.deploy.tiers`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
-from workbench.deploy.placement.stages import Evidence
+from workbench.deploy.card import sha256_of
+from workbench.deploy.placement.stages import EVIDENCE, Evidence, Stage, Stages
 
 _HIGHEST = 64
 _GOLDEN = (5**0.5 - 1) / 2
@@ -111,3 +114,67 @@ def mean_time_s(shares: Sequence[float], times_s: Sequence[float]) -> float:
         2.0
     """
     return float(np.dot(shares, np.cumsum(times_s)))
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Exits whose probabilities are calibrated, and the thresholds chosen for them.
+
+    Attributes:
+        temperatures: By which the outputs of each exit are divided.
+        evidence: How each exit did.
+        thresholds: The probability from which an answer leaves, for each exit.
+        exits: (samples,): at which exit each sample leaves.
+        shares: The share of the samples that leaves at each exit.
+    """
+
+    temperatures: Sequence[float]
+    evidence: Evidence
+    thresholds: Sequence[float]
+    exits: np.ndarray
+    shares: np.ndarray
+
+    @classmethod
+    def of(cls, outputs: Sequence[np.ndarray], targets: np.ndarray) -> Calibration:
+        """Calibrate exits.
+
+        Args:
+            outputs: For each exit (samples, classes): what goes into softmax.
+            targets: (samples,): the right classes.
+        """
+        temperatures = [temperature_of(each, targets) for each in outputs]
+        probabilities = [softmax(each / by) for each, by in zip(outputs, temperatures, strict=True)]
+        evidence = Evidence(
+            np.stack([each.max(axis=1) for each in probabilities], axis=1),
+            np.stack([each.argmax(axis=1) == targets for each in probabilities], axis=1),
+        )
+        thresholds = choose_thresholds(evidence)
+        exits = exits_at(evidence, thresholds)
+        return cls(temperatures, evidence, thresholds, exits, shares_at(exits, len(outputs)))
+
+    def stage(self, number: int, file: str, input_shape: tuple[int, ...], input_dtype: str) -> Stage:
+        """Describe the stage that ends with an exit.
+
+        Args:
+            number: The exit, from 0.
+            file: Name of its graph in the bundle.
+            input_shape: Shape of what it takes, without the batch.
+            input_dtype: Type of what it takes.
+        """
+        return Stage(
+            file=file, input_shape=input_shape, input_dtype=input_dtype,
+            temperature=self.temperatures[number],
+            accuracy=float(self.evidence.is_correct[:, number].mean()),
+            threshold=self.thresholds[number], share=float(self.shares[number]),
+        )  # fmt: skip
+
+    def write(self, folder: Path, stages: Sequence[Stage]) -> Stages:
+        """Write stages, whose graphs are in a bundle, and how they did into it; return them."""
+        self.evidence.write(folder)
+        found = Stages(
+            stages=tuple(stages), accuracy=accuracy_at(self.evidence, self.exits),
+            num_samples=len(self.exits),
+            files={name: sha256_of(folder / name) for name in (*(one.file for one in stages), EVIDENCE)},
+        )  # fmt: skip
+        found.write(folder)
+        return found

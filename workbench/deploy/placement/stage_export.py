@@ -16,27 +16,12 @@ import torch
 from torch import Tensor, nn
 
 from workbench.data import Datasets
-from workbench.deploy.card import Input, sha256_of
+from workbench.deploy.card import Input
 from workbench.deploy.exported_model import Member, add_member
 from workbench.deploy.graph import Graph, onnx
 from workbench.deploy.onnx_export import TOLERANCE, difference_of, write_onnx
-from workbench.deploy.placement.cascade import (
-    accuracy_at,
-    choose_thresholds,
-    exits_at,
-    shares_at,
-    softmax,
-    temperature_of,
-)
-from workbench.deploy.placement.stages import (
-    EVIDENCE,
-    FEATURES,
-    INPUTS,
-    PROBABILITIES,
-    Evidence,
-    Stage,
-    Stages,
-)
+from workbench.deploy.placement.cascade import Calibration
+from workbench.deploy.placement.stages import FEATURES, INPUTS, PROBABILITIES, Stage, Stages
 from workbench.deploy.predictor import open_session
 from workbench.errors import RunError
 from workbench.models.exits import EarlyExits
@@ -78,40 +63,19 @@ def add_stages(
         RunError: If a stage cannot be exported, or the stages answer otherwise than the model.
     """
     outputs, targets = _validation_outputs(model, data)
-    temperatures = [temperature_of(each, targets) for each in outputs]
-    probabilities = [softmax(each / by) for each, by in zip(outputs, temperatures, strict=True)]
-    evidence = Evidence(
-        np.stack([each.max(axis=1) for each in probabilities], axis=1),
-        np.stack([each.argmax(axis=1) == targets for each in probabilities], axis=1),
-    )
-    thresholds = choose_thresholds(evidence)
-    exits = exits_at(evidence, thresholds)
-    shares = shares_at(exits, model.num_stages)
-    values, stages, files = example, [], {}
+    calibration = Calibration.of(outputs, targets)
+    values, stages = example, []
     for number in range(model.num_stages):
-        made = _graph(model, number, member, inputs, values, temperatures[number])
+        made = _graph(model, number, member, inputs, values, calibration.temperatures[number])
         name = f"stage_{number}.onnx"
         onnx.save(made, str(folder / name))
         shape = inputs[0].shape if number == 0 and len(inputs) == 1 else tuple(values.shape[1:])
-        stages.append(
-            Stage(
-                file=name, input_shape=shape,
-                input_dtype=inputs[0].dtype if number == 0 and inputs[0].dtype != "string" else "float32",
-                temperature=temperatures[number], accuracy=float(evidence.is_correct[:, number].mean()),
-                threshold=thresholds[number], share=float(shares[number]),
-            )
-        )  # fmt: skip
-        files[name] = sha256_of(folder / name)
+        dtype = inputs[0].dtype if number == 0 and inputs[0].dtype != "string" else "float32"
+        stages.append(calibration.stage(number, name, shape, dtype))
         with torch.inference_mode():
             values = model.stage(number, values)
     _compare(folder, model, stages, feeds, example)
-    evidence.write(folder)
-    files[EVIDENCE] = sha256_of(folder / EVIDENCE)
-    found = Stages(
-        stages=tuple(stages), accuracy=accuracy_at(evidence, exits), num_samples=len(targets), files=files
-    )
-    found.write(folder)
-    return found
+    return calibration.write(folder, stages)
 
 
 def _validation_outputs(model: EarlyExits, data: Datasets) -> tuple[list[np.ndarray], np.ndarray]:

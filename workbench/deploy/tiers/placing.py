@@ -13,17 +13,10 @@ from pathlib import Path
 
 import numpy as np
 
-from workbench.deploy.card import CARD, MODEL, Card, read_card, sha256_of
+from workbench.deploy.card import CARD, MODEL, Card, read_card
 from workbench.deploy.graph import Graph, onnx
-from workbench.deploy.placement.cascade import (
-    accuracy_at,
-    choose_thresholds,
-    exits_at,
-    shares_at,
-    softmax,
-    temperature_of,
-)
-from workbench.deploy.placement.stages import EVIDENCE, PROBABILITIES, STAGES, Evidence, Stage, Stages
+from workbench.deploy.placement.cascade import Calibration
+from workbench.deploy.placement.stages import PROBABILITIES, STAGES, Stages
 from workbench.deploy.placement.tiers_file import TiersFile
 from workbench.deploy.predictor import open_session
 from workbench.deploy.tiers.samples import bundle_samples
@@ -97,37 +90,18 @@ def write_cascade(bundles: Sequence[Path], folder: Path) -> Stages:
     for card in cards:
         _check(card, cards[-1])
     inputs, targets = bundle_samples(bundles[-1])
-    stages, confidence, is_correct = [], [], []
+    outputs = [
+        np.log(np.maximum(_answers(bundle / MODEL, inputs), _LEAST)).astype(np.float64) for bundle in bundles
+    ]
+    calibration, stages = Calibration.of(outputs, targets), []
     for number, (bundle, card) in enumerate(zip(bundles, cards, strict=True)):
-        outputs = np.log(np.maximum(_answers(bundle / MODEL, inputs), _LEAST)).astype(np.float64)
-        temperature = temperature_of(outputs, targets)
-        probabilities = softmax(outputs / temperature)
-        confidence.append(probabilities.max(axis=1))
-        is_correct.append(probabilities.argmax(axis=1) == targets)
-        name = f"stage_{number}.onnx"
-        onnx.save(_calibrated(bundle / MODEL, card, temperature), str(folder / name))
-        stages.append((name, card.inputs[0], temperature))
-    evidence = Evidence(np.stack(confidence, axis=1), np.stack(is_correct, axis=1))
-    evidence.write(folder)
-    thresholds = choose_thresholds(evidence)
-    exits = exits_at(evidence, thresholds)
-    shares = shares_at(exits, len(bundles))
+        name, given = f"stage_{number}.onnx", card.inputs[0]
+        made = _calibrated(bundle / MODEL, card, calibration.temperatures[number])
+        onnx.save(made, str(folder / name))
+        stages.append(calibration.stage(number, name, given.shape, given.dtype))
     for name in (MODEL, CARD, _EXPERIMENT):
         shutil.copyfile(bundles[-1] / name, folder / name)
-    found = Stages(
-        stages=tuple(
-            Stage(
-                file=name, input_shape=given.shape, input_dtype=given.dtype, temperature=temperature,
-                accuracy=float(evidence.is_correct[:, number].mean()), threshold=thresholds[number],
-                share=float(shares[number]),
-            )
-            for number, (name, given, temperature) in enumerate(stages)
-        ),
-        accuracy=accuracy_at(evidence, exits), num_samples=len(targets),
-        files={name: sha256_of(folder / name) for name in (*(one[0] for one in stages), EVIDENCE)},
-    )  # fmt: skip
-    found.write(folder)
-    return found
+    return calibration.write(folder, stages)
 
 
 def _check(card: Card, last: Card) -> None:
