@@ -22,7 +22,7 @@ from workbench.experiment.stored import check_installed
 from workbench.registry import Registry
 from workbench.sweeps.origin_file import FILE_NAME, read_origin, write_origin
 
-if TYPE_CHECKING:  # a coordinator imports this package and needs no database
+if TYPE_CHECKING:  # importing this module needs no database
     from workbench.artifacts import Artifacts
     from workbench.store import Store
 

@@ -4,7 +4,7 @@ Ray imports jsonschema in every process, and jsonschema imports `rfc3987_syntax`
 is beside Jupyter, which compiles a grammar of URLs for 0.8 s. Here a stand-in takes its place, which imports
 the real one when its function is first called.
 
-A process that waits for its first work meanwhile imports the packages that drivers and coordinators need,
+A process that waits for its first work meanwhile imports the packages that drivers need,
 unless no processes are wanted for runs to come. This project is not among them: what is idle would go on with
 the code of yesterday.
 
