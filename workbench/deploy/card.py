@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 from pathlib import Path
 from typing import Literal
 
@@ -17,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
 from workbench.errors import RunError
 from workbench.experiment.setting_types import TokenKind
+from workbench.files import write_atomically
 
 CARD = "card.json"
 MODEL = "model.onnx"
@@ -195,9 +195,7 @@ class Card(_Part):
 
     def write(self, folder: Path) -> None:
         """Write the card into a bundle, all of it or nothing."""
-        temporary = folder / f".{CARD}.tmp"
-        temporary.write_text(self.model_dump_json(indent=2) + "\n", encoding="utf-8")
-        os.replace(temporary, folder / CARD)
+        write_atomically(folder / CARD, self.model_dump_json(indent=2) + "\n")
 
 
 def read_card(folder: Path) -> Card:

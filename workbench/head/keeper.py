@@ -27,6 +27,7 @@ import filelock
 import psutil
 
 from workbench.errors import ExperimentError
+from workbench.files import write_atomically
 from workbench.head.installation import PACKAGE, ray_and_python
 
 START_TIMEOUT_S = 90.0
@@ -96,9 +97,7 @@ def _read(path: Path) -> dict[str, Any] | None:
 
 
 def _write(path: Path, content: dict[str, Any]) -> None:
-    unfinished = path.with_suffix(f".{os.getpid()}")
-    unfinished.write_text(json.dumps(content))
-    unfinished.replace(path)
+    write_atomically(path, json.dumps(content))
 
 
 class Keeper:

@@ -9,6 +9,7 @@ from typing import Any
 from workbench.experiment import Experiment
 from workbench.experiment.dotted import set_at
 from workbench.experiment.yaml_file import read_yaml_file
+from workbench.files import write_atomically
 
 OBJECTS_FOLDER = "objects"
 
@@ -59,10 +60,7 @@ def write_experiment(experiment: Experiment, path: str | Path) -> None:
         place = path.parent / OBJECTS_FOLDER / sha256
         place.parent.mkdir(exist_ok=True)
         place.write_bytes(payload)
-    # A reader meanwhile gets the old file or the new one.
-    new = path.with_name(f".{path.name}.new")
-    new.write_text(experiment.to_yaml(), encoding="utf-8")
-    new.replace(path)
+    write_atomically(path, experiment.to_yaml())
 
 
 def _changed(document: dict[str, Any], settings: Mapping[str, Any] | None) -> Experiment:

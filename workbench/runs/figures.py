@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import json
-import os
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.errors import ArgumentError, ExperimentError, RunError, UnknownNameError
 from workbench.events import Event
 from workbench.experiment.stored import check_installed
+from workbench.files import write_atomically
 from workbench.history.trace import trace_of
 from workbench.runs.descriptions import find_trial, how_to_freeze
 
@@ -123,13 +123,11 @@ def write_trace(run: RunView, path: Path, trial: int | None) -> Path:
 
 
 def _write(run: RunView, path: Path, text: str) -> Path:
-    """Write a file whole or not at all; the run's own folder is made for it."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    """Write a file atomically; the run's own folder is made for it."""
     try:
         if path.parent == run.folder:
             path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(text, encoding="utf-8")
-        os.replace(temporary, path)
+        write_atomically(path, text)
     except OSError as error:
         raise RunError(f"cannot write {path}: {error.strerror}", next_step="Name another file.") from error
     return path

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ import numpy as np
 
 from workbench.deploy.compression.latency import Comparison
 from workbench.deploy.device import time_model
+from workbench.files import write_atomically
 from workbench.store.urls import user_data_folder
 
 _REUSED_FOR_S = 24 * 3600.0
@@ -105,6 +105,4 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _write(path: Path, kept: Mapping[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(f".{os.getpid()}")
-    temporary.write_text(json.dumps(kept), encoding="utf-8")
-    os.replace(temporary, path)
+    write_atomically(path, json.dumps(kept))

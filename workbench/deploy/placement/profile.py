@@ -6,7 +6,6 @@ The measuring itself is done by `workbench.deploy.tiers.profiling`, here or on a
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Literal
 
@@ -14,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from workbench.deploy.device import HERE
 from workbench.errors import ExperimentError
+from workbench.files import write_atomically
 
 
 class _Part(BaseModel):
@@ -114,9 +114,7 @@ class Profile(_Part):
 
     def write(self, path: Path) -> None:
         """Write it, all or nothing."""
-        temporary = path.with_name(f".{path.name}.tmp")
-        temporary.write_text(self.model_dump_json(indent=2) + "\n", encoding="utf-8")
-        os.replace(temporary, path)
+        write_atomically(path, self.model_dump_json(indent=2) + "\n")
 
     def timing(self, sha256: str, batch: int) -> StageTiming | None:
         """Return how long a stage takes; None where it was not measured with that batch."""

@@ -9,7 +9,6 @@ is kept, so that thresholds can be chosen again; the test split is never read he
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,6 +16,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from workbench.errors import RunError
+from workbench.files import write_atomically
 
 STAGES = "stages.json"
 EVIDENCE = "validation.npz"
@@ -75,9 +75,7 @@ class Stages(_Part):
 
     def write(self, folder: Path) -> None:
         """Write them into a bundle, all or nothing."""
-        temporary = folder / f".{STAGES}.tmp"
-        temporary.write_text(self.model_dump_json(indent=2) + "\n", encoding="utf-8")
-        os.replace(temporary, folder / STAGES)
+        write_atomically(folder / STAGES, self.model_dump_json(indent=2) + "\n")
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ _PACKAGES = ("__init__.py", "deploy/__init__.py", "deploy/tiers/__init__.py")
 _MODULES = (
     "deploy/device_runner.py", "deploy/tiers/aggregation.py", "deploy/tiers/features.py",
     "deploy/tiers/frames.py", "deploy/tiers/node_times.py", "deploy/tiers/settings.py",
-    "deploy/tiers/stage_model.py", "deploy/tiers/transport.py",
+    "deploy/tiers/stage_model.py", "deploy/tiers/transport.py", "files.py",
 )  # fmt: skip
 """What `profile_runner` imports of the package."""
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from workbench.deploy.tiers.aggregation import How
 from workbench.deploy.tiers.transport import Identity
+from workbench.files import write_atomically
 
 
 @dataclass(frozen=True)
@@ -118,9 +118,7 @@ class TierSettings:
 
     def write(self, path: Path) -> None:
         """Write them as JSON, all or nothing."""
-        temporary = path.with_name(f".{path.name}.tmp")
-        temporary.write_text(json.dumps(asdict(self), indent=2) + "\n", encoding="utf-8")
-        os.replace(temporary, path)
+        write_atomically(path, json.dumps(asdict(self), indent=2) + "\n")
 
 
 def read_settings(path: Path) -> TierSettings:
