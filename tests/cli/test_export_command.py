@@ -12,8 +12,8 @@ from tests.builders.recorded_runs import EXPERIMENT, append, begin, record_run, 
 from tests.services.clusters import ROOT
 from tests.services.fake_nvml import H100, T4, FakeNvml
 from tests.services.shell import Shell
-from workbench.cli.doctor import find_runs_on
-from workbench.events import Noted
+from workbench.cli.doctor import find_runs_on, mark_lost
+from workbench.events import Noted, RunStateChanged
 from workbench.experiment import Experiment
 from workbench.store import Store
 
@@ -272,17 +272,21 @@ def test_shutting_down_without_a_head_is_done_already(shell: Shell, monkeypatch:
     assert shell.json("shutdown") == {"ended": False, "address": None, "runs": []}
 
 
-def test_runs_whose_drivers_end_with_the_head_are_found(shell: Shell) -> None:
+def test_runs_whose_drivers_end_with_the_head_are_found_and_lost_at_once(shell: Shell) -> None:
     driver = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     try:
         with Store.open(None) as store:
             ids = [store.create_run(Experiment(**EXPERIMENT)) for _ in range(2)]
             for run_id, pid in zip(ids, (driver.pid, 1), strict=True):
-                store.writer(run_id, owner_pid=pid, owner_host="here")
+                writer = store.writer(run_id, owner_pid=pid, owner_host="here")
+                writer.append(RunStateChanged(state="running"))
         assert find_runs_on(os.getpid()) == ids[:1]
     finally:
         driver.kill()
         driver.wait()
+    mark_lost(ids)
+    with Store.open(None) as store:
+        assert [store.run(run_id).state for run_id in ids] == ["lost", "running"]
 
 
 def test_a_run_of_this_process_cannot_be_detached(shell: Shell) -> None:

@@ -368,6 +368,6 @@ def test_a_run_in_this_process_shows_its_lines_as_they_come_and_ends_like_an_int
     out, err = process.communicate(timeout=30)
     with Store.open(str(shell.folder / "store.sqlite")) as store:
         row = store.run("last")
-    assert (process.returncode, row.state) == (130, "lost")
+    assert (process.returncode, row.state) == (130, "stopped")
     assert err.strip() == (f"The run ended with this process. To continue it: workbench resume {row.run_id}")
     assert "best" not in out

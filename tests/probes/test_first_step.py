@@ -76,6 +76,11 @@ def diverges_above(config, report):
 def returns_others(config, report):
     return {"other": 1.0, "other_5": 2.0}
 
+def fails_above(config, report):
+    if config["rate"] > 0.99:
+        raise ValueError("too fast")
+    report(loss=1.0)
+
 def fails(config, report):
     return {}["absent"]
 
@@ -216,6 +221,16 @@ def test_a_function_runs_until_its_first_report(name: str) -> None:
 def test_a_function_that_fails_before_it_reports_is_refused(name: str, message: str) -> None:
     with pytest.raises(ExperimentError, match=message):
         try_function(name)
+
+
+def test_configurations_that_fail_are_named_beside_those_that_do_not() -> None:
+    with pytest.raises(ExperimentError, match=r"^train: the first step .*: ValueError: too fast") as raised:
+        try_function("fails_above", search={"rate": {"low": 0.0, "high": 1.0}})
+    assert isinstance(raised.value.next_step, str)
+    failing, _, succeeding = raised.value.next_step.partition(", and succeeds with ")
+    assert failing == "It fails with the largest values: rate=1"
+    assert succeeding.startswith("a sample: rate=")
+    assert "; the smallest values: rate=0. Correct it" in succeeding
 
 
 def test_objectives_that_the_first_report_lacks_are_named() -> None:

@@ -269,6 +269,25 @@ def test_objectives_follow_the_task_of_a_table(tmp_path: Path, prices: str, meas
                 check(experiment)
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"target": "prize"}, "data.target: there is no column 'prize'; allowed: rooms, price"),
+        ({"drop": ["size"]}, "data.drop: there is no column 'size'"),
+        ({"path": "semicolons.csv"}, "data.path: the columns of .* are separated by semicolons"),
+    ],
+)
+def test_a_table_without_what_is_named_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], message: str
+) -> None:
+    (tmp_path / "houses.csv").write_text("rooms,price\n1,10.5\n2,20.5\n")
+    (tmp_path / "semicolons.csv").write_text("rooms;price\n1;10.5\n2;20.5\n")
+    monkeypatch.chdir(tmp_path)
+    data = {"name": "table", "path": "houses.csv", "target": "price", "task": "regression", **options}
+    with pytest.raises(DataError, match=message):
+        check(Experiment(model="mlp", data=data, objectives=[{"metric": "val_loss", "goal": "minimize"}]))
+
+
 def test_what_only_a_custom_model_can_be_trained_with_is_left_to_its_first_step() -> None:
     own = {"model": "json:loads", "training": {"optimizer": "muon"}}
     check(Experiment(**(GOOD | own)))

@@ -1,10 +1,11 @@
-"""Two people at one machine at the same moment."""
+"""Several runs at one machine at the same moment."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,18 @@ def spans(sweep: Sweep) -> list[tuple[float, float]]:
     """When each trial had its worker."""
     ended = {event.trial: event.time_unix_s for event in sweep.of(TrialEnded)}
     return [(event.time_unix_s, ended[event.trial]) for event in sweep.of(TrialStarted)]
+
+
+def test_runs_that_threads_of_one_process_drive_do_not_disturb_each_other(store: Store) -> None:
+    sweeps = [Sweep.create(store, "curve", seed=seed, budget={"trials": 2}) for seed in range(4)]
+    threads = [threading.Thread(target=sweep.launch, args=("inline",)) for sweep in sweeps]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [sweep.state for sweep in sweeps] == ["complete"] * 4
+    for sweep in sweeps:
+        sweep.assert_sound()
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ import dataclasses
 import importlib.metadata
 import os
 import shutil
+import socket
 import sys
 import time
 from collections.abc import Callable
@@ -99,6 +100,7 @@ def shutdown(as_json: bool) -> None:
     found = local_head.status()
     runs = [] if found is None else find_runs_on(found.pid)
     ended = local_head.shutdown()
+    mark_lost(runs)
     if as_json:
         print_json({"ended": ended, "address": found.address if found and ended else None, "runs": runs})
     elif ended:
@@ -119,6 +121,14 @@ def find_runs_on(keeper_pid: int) -> list[str]:
             if row.state not in FINISHED_RUN_STATES and row.owner is not None and row.owner.pid in pids
         ]  # fmt: skip
     return []
+
+
+def mark_lost(run_ids: list[str]) -> None:
+    """Let runs of the default store whose drivers have ended count as lost now, not when their leases end."""
+    for run_id in run_ids:
+        with contextlib.suppress(WorkbenchError):  # where its driver lives or another one came, it is driven
+            writer = open_store().writer(run_id, owner_pid=os.getpid(), owner_host=socket.gethostname())
+            writer.close(gives_up=True)
 
 
 def _check_packages() -> list[Finding]:

@@ -57,6 +57,13 @@ class DatasetOptions(BaseModel, ABC):
         """Return the task without loading the data set; None if that is not possible."""
         return None
 
+    def check_source(self) -> None:
+        """Refuse a source that cannot be loaded, as far as its beginning shows.
+
+        Raises:
+            DataError: If it is missing, cannot be understood, or lacks what the options name.
+        """
+
     def reading(self, *, seed: int) -> Reading | None:
         """Return how samples become inputs of a model; None where they are used as they are.
 

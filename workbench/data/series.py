@@ -6,6 +6,7 @@ made from `lookback` rows of all columns for the next `horizon` rows of some of 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +19,7 @@ from workbench.data.dates import ISO, as_times, date_format_of
 from workbench.data.options import DatasetOptions, existing_path
 from workbench.data.reading import Reading, some_of
 from workbench.data.splits import Datasets, Task, divisor
-from workbench.data.tables import column_of, read_table
+from workbench.data.tables import check_columns, column_of, read_columns, read_table
 from workbench.errors import DataError, ExperimentError
 
 if TYPE_CHECKING:
@@ -106,6 +107,11 @@ class SeriesOptions(DatasetOptions):
             target_scale=np.tile(made.scale[: made.num_targets], self.horizon),
         )  # fmt: skip
 
+    def check_source(self) -> None:
+        """Refuse a table without the columns that are named; see DatasetOptions.check_source."""
+        if self.path is not None:
+            check_columns(read_columns(self.path), self._named_columns)
+
     def _read(self) -> _Series:
         table = _simulate() if self.path is None else read_table(existing_path(self.path))
         table = table.rename(columns=str)
@@ -119,16 +125,16 @@ class SeriesOptions(DatasetOptions):
         mean = known.mean(axis=0)
         return _Series(names, len(targets), values, mean, divisor(mean, known.std(axis=0)), starts)
 
+    @property
+    def _named_columns(self) -> dict[str, Iterable[str]]:
+        return {"targets": self.targets, "columns": self.columns, "time": [self.time] if self.time else []}
+
     def _names(self, table: pd.DataFrame) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return the columns to forecast, and all that are used, those to forecast first."""
         from pandas.api import types
 
         found = [str(name) for name in table.columns]
-        named = {"targets": self.targets, "columns": self.columns, "time": (self.time,) if self.time else ()}
-        for option, wanted in named.items():
-            for name in wanted:
-                if name not in found:
-                    raise DataError(f"there is no column {name!r}", field=f"data.{option}", allowed=found)
+        check_columns(found, self._named_columns)
         used = list(self.columns) or [
             name for name in found
             if name != self.time and types.is_numeric_dtype(column_of(table, name))

@@ -6,6 +6,7 @@ All statistics (means, categories, frequencies) are learnt from the train rows o
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
@@ -113,6 +114,15 @@ class TableOptions(DatasetOptions):
         except (OSError, WorkbenchError):  # loading it reports this
             return None
 
+    def check_source(self) -> None:
+        """Refuse a table without the columns that are named; see DatasetOptions.check_source."""
+        check_columns(read_columns(self.path), self._named_columns)
+
+    @property
+    def _named_columns(self) -> dict[str, Iterable[str]]:
+        client = [] if self.client is None else [self.client]
+        return {"target": [self.target], "drop": self.drop, "client": client}
+
     def reading(self, *, seed: int) -> Reading:
         """Return how columns are encoded; see DatasetOptions.reading."""
         table = read_table(existing_path(self.path))
@@ -128,7 +138,7 @@ class TableOptions(DatasetOptions):
     def written_rows(self, num_rows: int) -> tuple[list[str], list[list[str]]] | None:
         """Return the first rows of the file; see DatasetOptions.written_rows."""
         table = read_table(existing_path(self.path), num_rows).head(num_rows)
-        _check_columns(table, self)
+        check_columns(table.columns, self._named_columns)
         names = [name for name in table.columns if name not in self.unused]
         columns = [*names, self.target]
         rows = [["" if missing else str(cell) for cell, missing in zip(row, gaps, strict=True)]
@@ -161,16 +171,35 @@ def read_table(path: Path, num_rows: int | None = None, *, only: str | None = No
         if endings and endings[-1] in PARQUET_ENDINGS:
             return pd.read_parquet(path, columns=wanted)
     except (OSError, ValueError, ImportError) as error:
-        raise DataError(
-            f"{path} cannot be read as a table: {error}",
-            field="data.path",
-            next_step="Open it in an editor, or write it again from its source.",
-        ) from error
+        raise _unreadable(path, error) from error
     raise DataError(
         f"{path.name} has an unknown file extension",
         field="data.path",
         allowed=[*SEPARATORS, *PARQUET_ENDINGS],
     )
+
+
+def _unreadable(path: Path, error: Exception) -> DataError:
+    return DataError(
+        f"{path} cannot be read as a table: {error}", field="data.path",
+        next_step="Open it in an editor, or write it again from its source.",
+    )  # fmt: skip
+
+
+def read_columns(path: Path) -> list[str]:
+    """Return the names of the columns of a table, without reading its rows.
+
+    Args:
+        path: A file as of `read_table`; ~ is the home folder.
+
+    Raises:
+        DataError: If it is missing or cannot be read.
+    """
+    found = existing_path(path)
+    try:
+        return _columns_of(*file_stamp(found))
+    except (OSError, ValueError, ImportError) as error:
+        raise _unreadable(found, error) from error
 
 
 def columns_of(path: str) -> list[str]:
@@ -180,7 +209,7 @@ def columns_of(path: str) -> list[str]:
         path: A file as of `read_table`; ~ is the home folder.
     """
     try:
-        return _columns_of(*file_stamp(Path(path).expanduser()))
+        return read_columns(Path(path))
     except (OSError, ValueError, WorkbenchError):  # loading it reports this
         return []
 
@@ -261,17 +290,25 @@ def _learn(table: pd.DataFrame, options: TableOptions, seed: int) -> _Learnt:
     return _Learnt(task, [], columns, train, validation, values.astype(np.float32), float(mean), scale)
 
 
-def _check_columns(table: pd.DataFrame, options: TableOptions) -> None:
-    columns = [str(name) for name in table.columns]
-    client = [] if options.client is None else [options.client]
-    for option, names in (("target", [options.target]), ("drop", options.drop), ("client", client)):
+def check_columns(found: Iterable[object], named: Mapping[str, Iterable[str]]) -> None:
+    """Refuse options that name a column that a table does not have.
+
+    Args:
+        found: The columns of the table.
+        named: The columns that each option names.
+
+    Raises:
+        DataError: If one is missing; it names `data.<option>`.
+    """
+    columns = [str(name) for name in found]
+    for option, names in named.items():
         for name in names:
             if name not in columns:
                 raise DataError(f"there is no column {name!r}", field=f"data.{option}", allowed=columns)
 
 
 def _check(table: pd.DataFrame, options: TableOptions) -> None:
-    _check_columns(table, options)
+    check_columns(table.columns, options._named_columns)
     if not set(map(str, table.columns)) - options.unused:
         raise DataError("no column is left to predict the target from", field="data.drop")
     if len(table) < 2:

@@ -28,6 +28,7 @@ from workbench.events import Event, TrialReported
 from workbench.experiment import Experiment
 from workbench.formatting import format_params
 from workbench.probes.child_process import NoAnswerInTimeError, answer, query
+from workbench.probes.first_step_failures import FirstStepFailure, describe_failures
 from workbench.probes.sampled_extremes import configurations_to_try
 from workbench.training.task import TrialTask
 
@@ -131,19 +132,28 @@ def _answer(experiment: Experiment, question: dict[str, Any]) -> list[dict[str, 
     signal.setitimer(signal.ITIMER_REAL, limit_s)
     _limit_memory()
     tried: list[FirstStep] = []
+    failed: list[FirstStepFailure] = []
     with (
         tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name,
         contextlib.suppress(_OutOfTimeError),
     ):
         for which, params in configurations_to_try(experiment):
             started_s = perf_counter()
-            if tried and started_s - began_s > _SPENT_PART * limit_s:
+            num_tried = len(tried) + len(failed)
+            if num_tried and started_s - began_s > _SPENT_PART * limit_s:
                 break
-            outcome, *reported = _try(_task(experiment, params, Path(name), trial=len(tried)), which)
+            try:
+                outcome, *reported = _try(_task(experiment, params, Path(name), trial=num_tried))
+            except ExperimentError as error:
+                failed.append(FirstStepFailure(which, params, error))
+                continue
             tried.append(FirstStep(which, params, outcome, perf_counter() - started_s, *reported))
             if outcome != "fine":
                 break
     signal.setitimer(signal.ITIMER_REAL, 0)
+    if failed:
+        made = {step.which: step.params for step in tried if step.outcome == "fine"}
+        raise describe_failures(failed, made)
     return [asdict(step) for step in tried]
 
 
@@ -170,7 +180,7 @@ def _task(experiment: Experiment, params: dict[str, JsonValue], folder: Path, *,
     )  # fmt: skip
 
 
-def _try(task: TrialTask, which: str) -> tuple[Outcome, tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+def _try(task: TrialTask) -> tuple[Outcome, tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
     """Make the first step of a trial.
 
     Returns:
@@ -206,9 +216,6 @@ def _try(task: TrialTask, which: str) -> tuple[Outcome, tuple[str, ...], tuple[s
         raise ExperimentError(
             f"the first step of a trial fails: {describe(error)}{_place_of(error)}",
             field=_field_of(error, task.experiment),
-            next_step=f"It was tried with {which}: {format_params(task.params)}."
-            if task.params
-            else "Correct it, then check again.",
         ) from error
 
 
@@ -258,10 +265,7 @@ def _start_program(task: TrialTask) -> Outcome:
         if ended.reason == "oom":
             return "out of memory"
         if ended.state == "failed":
-            raise ExperimentError(
-                f"the first trial fails: {ended.message}", field="command",
-                next_step=f"It was tried with {format_params(task.params)}." if task.params else None,
-            )  # fmt: skip
+            raise ExperimentError(f"the first trial fails: {ended.message}", field="command")
     return "fine"
 
 

@@ -42,8 +42,22 @@ class Share:
     concurrency: int
     num_fitting: int
 
+    def describe_concurrency(self, wanted: JsonValue, num_running: int) -> str:
+        """Describe how many trials run at once.
+
+        Args:
+            wanted: How many should, or auto.
+            num_running: How many do.
+        """
+        wanted = wanted if isinstance(wanted, int) else self.num_fitting
+        text = f"{format_count(wanted, 'trial')} at once"
+        if wanted < num_running:
+            text += f", once {num_running - wanted} of the {num_running} running ones have ended"
+        if wanted > self.num_fitting:
+            text += f"; the hardware has room for {self.describe_room()}, so the others wait for workers"
+        return text
+
     def describe_room(self) -> str:
-        """Return how many trials the cluster holds at once, and what each takes."""
         workers, shape = self.request.num_workers, self.request.shape
         gpus = workers * shape.gpus
         each = format_count(workers * shape.cpus, "CPU")

@@ -23,7 +23,6 @@ from pydantic import JsonValue
 from workbench.errors import ExperimentError, ResourcesError, WorkbenchError
 from workbench.events import AttemptEnded, Event, Noted, RunState, RunStateChanged, TrialEnded, steady_unix_s
 from workbench.experiment.changing import values_of
-from workbench.formatting import format_count
 from workbench.resources import ClusterInventory
 from workbench.store import Store
 from workbench.study.optuna_logging import quiet_log
@@ -50,7 +49,7 @@ from workbench.sweeps.trial_reports import Referee, attempt_ended
 from workbench.sweeps.tuner import fit
 from workbench.sweeps.waiting import Waiting
 from workbench.workers.nodes import RETURN_S
-from workbench.workers.pool_client import cancel, prepare
+from workbench.workers.pool_client import cancel, prepare, withdraw
 
 logger = logging.getLogger(__name__)
 
@@ -104,6 +103,7 @@ class Driver:
         self._growth = ElasticTrials(store, self._ledger) if self.experiment.resources.elastic else None
         self._leaving: Any = None  # there once the last trial that begins again has left its workers
         self._ending: RunStateChanged | None = None
+        self._is_interrupted = False
         self._fatal: Exception | None = None
         self._has_prepared = False
         self._next_tick_s = 0.0
@@ -343,15 +343,7 @@ class Driver:
 
     def describe_concurrency(self, wanted: JsonValue) -> str:
         """Describe how many trials run at once if `wanted` is in force."""
-        fitting, num_running = self._share.num_fitting, len(self._running)
-        wanted = wanted if isinstance(wanted, int) else fitting
-        text = f"{format_count(wanted, 'trial')} at once"
-        if wanted < num_running:
-            text += f", once {num_running - wanted} of the {num_running} running ones have ended"
-        if wanted > fitting:
-            room = self._share.describe_room()
-            text += f"; the hardware has room for {room}, so the others wait for workers"
-        return text
+        return self._share.describe_concurrency(wanted, len(self._running))
 
     def _note_shortage(self) -> None:
         """Record that fewer trials fit the hardware than run at once."""
@@ -366,7 +358,13 @@ class Driver:
         if self._share.concurrency > before:
             self._prepare_workers()
 
+    def interrupt(self) -> None:
+        """Request that the run stop; a signal handler may call this at any moment."""
+        self._is_interrupted = True
+
     def _end_at_limits(self) -> None:
+        if self._is_interrupted:
+            self.end(RunStateChanged(state="stopped", reason="person", message="interrupted"))
         ending = None if self._ending else ending_now(self.history, steady_unix_s())
         if ending is not None:
             self.end(ending)
@@ -376,6 +374,7 @@ class Driver:
         if self._ending is None:
             self._ending = ending
             if self._running:
+                withdraw(self.run_id, [trial.number for trial in self.history.in_state("waiting")])
                 self._ledger.record(ending.model_copy(update={"state": "stopping"}))
 
     def _finish(self) -> RunState:

@@ -73,14 +73,18 @@ class InlineLauncher(_StoreCommands):
         Raises:
             LeaseError: If another driver holds the run.
             ResourcesError: If the cluster can never provide what the run requests.
+            KeyboardInterrupt: If this process was interrupted: the run has stopped.
         """
         from workbench.head import attachment
         from workbench.sweeps.driver import Driver
+        from workbench.sweeps.interruption import Interruptions
 
-        with attachment.attached(self._address):
+        with Interruptions() as interruptions, attachment.attached(self._address):
             for name in ("ray.tune", "ray.air", "ray.train"):  # this process's output belongs to the user
                 logging.getLogger(name).setLevel(logging.ERROR)
-            Driver(self._store, run_id).run()
+            driver = Driver(self._store, run_id)
+            interruptions.stop_by(driver.interrupt)
+            driver.run()
 
 
 class RayLauncher(_StoreCommands):

@@ -2,7 +2,8 @@
 
 An experiment checks itself for consistency; here it is compared with the packages that would carry it out:
 whether every name exists, every searched parameter is used, batches divide, and this machine can ever
-provide what is requested. Of data only the target of a table is read, and the user's code is not run.
+provide what is requested. Of data only a table's target and the names of its columns are read, and the user's
+code is not run.
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ def _checks(experiment: Experiment, on_this_machine: bool) -> Iterator[Callable[
         yield partial(_check_model, experiment)
         if on_this_machine:
             yield partial(_check_path, experiment)
-        yield partial(_check_data, experiment)
+        yield partial(_check_data, experiment, on_this_machine)
         if on_this_machine:
             yield partial(check_beginning, experiment)
         yield partial(_check_named_functions, experiment)
@@ -183,11 +184,13 @@ def _check_path(experiment: Experiment) -> None:
         existing_path(Path(path))
 
 
-def _check_data(experiment: Experiment) -> None:
+def _check_data(experiment: Experiment, on_this_machine: bool) -> None:
     assert experiment.data is not None
     _check_component(experiment.data, DATASETS, "data")
     if not experiment.data.is_reference:
-        check_options(experiment.data.name, experiment.data.options)
+        options = check_options(experiment.data.name, experiment.data.options)
+        if on_this_machine:
+            options.check_source()
 
 
 def _check_named_functions(experiment: Experiment) -> None:

@@ -88,7 +88,7 @@ class Referee:
             self._ledger.study.tell(number, ended)
         elif waits is not None:
             take(waits)
-        elif stop == "run":
+        elif stop == "run" and trial.state == "running":
             take(attempt_ended(trial, "stopped", "the run ended"))
         if taken:
             self._ledger.append(taken)

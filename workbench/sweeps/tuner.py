@@ -9,6 +9,7 @@ import logging
 import os
 import shutil
 import tempfile
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,10 @@ NEVER_S = "1000000000"
 UNLIMITED = "1000000"
 
 
-class Trainable(ray.tune.Trainable):
-    """What Tune knows a coordinator as; no process has one."""
+_TRAINABLE = "workbench"
+"""What Tune knows a coordinator as; no process has one."""
+_REGISTERING = threading.Lock()
+"""A process may drive several runs, each in a thread, and Tune's registry cannot take that."""
 
 
 def fit(conductor: Conductor, name: str) -> None:
@@ -44,10 +47,12 @@ def fit(conductor: Conductor, name: str) -> None:
     # It warns where a result takes long: the proposal of the next trial is a part of that.
     logging.getLogger("ray.tune.utils.util").setLevel(logging.ERROR)
     prefix, session_folder = _clear_scratch(name)
+    with _REGISTERING:
+        ray.tune.register_trainable(_TRAINABLE, ray.tune.Trainable)
     searcher = StudySearcher(conductor)
     with tempfile.TemporaryDirectory(prefix=prefix, dir=session_folder) as scratch:
         tuner = ray.tune.Tuner(
-            Trainable,
+            _TRAINABLE,
             tune_config=ray.tune.TuneConfig(
                 search_alg=searcher,
                 scheduler=StudyScheduler(conductor, searcher),

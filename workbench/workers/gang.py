@@ -21,7 +21,14 @@ from typing import TYPE_CHECKING, Any
 import ray
 from ray._private import state as cluster_state
 from ray.core.generated import common_pb2, gcs_pb2
-from ray.exceptions import GetTimeoutError, OutOfMemoryError, RayActorError, RayError, RayTaskError
+from ray.exceptions import (
+    GetTimeoutError,
+    OutOfMemoryError,
+    RayActorError,
+    RayError,
+    RayTaskError,
+    TaskCancelledError,
+)
 
 from workbench.errors import RunError, WorkbenchError
 from workbench.events import Event, Reason, TrialEnded
@@ -114,7 +121,7 @@ class Gang:
             try:
                 self._lease = ray.get(self._pending_lease, timeout=timeout_s)
                 self._granted_s = time.monotonic()
-            except GetTimeoutError:
+            except (GetTimeoutError, TaskCancelledError):  # its run ends
                 return False
             except RayTaskError as error:
                 if isinstance(error.cause, WorkbenchError):

@@ -220,6 +220,18 @@ class Pool:
             if leased.request.of_trial == (run_id, trial):
                 await self.release(lease_id, training=True)
 
+    async def withdraw(self, run_id: str, trials: list[int]) -> None:
+        """Forget the requests of trials that still wait for workers.
+
+        Args:
+            run_id: The run.
+            trials: The trials.
+        """
+        for waiting in self._waiting:
+            if waiting.request.run_id == run_id and waiting.request.trial in trials:
+                waiting.admitted.cancel()
+        self._admit()
+
     async def give_way(self) -> None:
         """End idle workers, because another pool needs their room; end without leases and requests, too."""
         self._idle.end_all()

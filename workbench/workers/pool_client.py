@@ -30,6 +30,16 @@ def cancel(run_id: str, trial: int) -> Any:
     return connect_pool().cancel.remote(run_id, trial)
 
 
+def withdraw(run_id: str, trials: list[int]) -> None:
+    """Forget the requests of trials that still wait for workers, so that none of them starts.
+
+    Args:
+        run_id: The run.
+        trials: The trials.
+    """
+    connect_pool().withdraw.remote(run_id, trials)
+
+
 def prepare(request: Request) -> None:
     """Start workers before they are needed, so that the first trials find them warm.
 
