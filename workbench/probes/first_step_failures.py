@@ -30,11 +30,11 @@ def describe_failures(failed: Sequence[FirstStepFailure], made: Mapping[str, Par
         return error if error.next_step else _with_step(error, "Correct it, then check again.")
     step = f"It fails with {_describe({each.which: each.params for each in failed})}"
     step += f", and succeeds with {_describe(made)}." if made else "."
-    if isinstance(error.next_step, str):
-        return _with_step(error, f"{error.next_step} {step}")
-    return _with_step(
-        error, f"{step} Correct it, or leave what fails out of the search space." if made else step
-    )
+    if error.next_step:
+        step = f"{error.next_step} {step}"
+    elif made:
+        step += " Correct it, or leave what fails out of the search space."
+    return _with_step(error, step)
 
 
 def _with_step(error: ExperimentError, next_step: str) -> ExperimentError:

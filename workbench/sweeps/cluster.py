@@ -58,6 +58,7 @@ class Share:
         return text
 
     def describe_room(self) -> str:
+        """Return how many trials the cluster holds at once, and what each takes."""
         workers, shape = self.request.num_workers, self.request.shape
         gpus = workers * shape.gpus
         each = format_count(workers * shape.cpus, "CPU")
