@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 import math
+import random
 import statistics
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -16,7 +17,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from tests.builders.studies import Drive, make_experiment
 from workbench.errors import ExperimentError
-from workbench.events import TrialReported
+from workbench.events import MemoryPredicted, TrialReported
 from workbench.experiment.samplers import Auto
 from workbench.study.partial_results import result_values
 
@@ -284,3 +285,27 @@ def test_a_belief_that_nobody_would_read_is_refused(change: dict[str, Any]) -> N
 def test_a_belief_outside_the_range_is_refused() -> None:
     with pytest.raises(ExperimentError, match=r"x0\.prior\.near: 2 is not a value of x0; allowed"):
         make_experiment(search=_search_with(2))
+
+
+def test_nothing_is_tried_that_is_predicted_not_to_fit_from_the_first_configuration_on() -> None:
+    search = {
+        "width": {"low": 8, "high": 4096, "log": True}, "batch": {"choices": [16, 256]},
+        "rate": {"low": 1e-4, "high": 1.0, "log": True},
+    }  # fmt: skip
+
+    def held(params: Mapping[str, Any]) -> int:
+        return 12 * params["width"] ** 2 + 64 * params["width"] * params["batch"]
+
+    experiment = make_experiment(search=search)
+    rng, drive = random.Random(0), Drive(experiment)
+    known = [*(experiment.search.sample(rng) for _ in range(24)), {"width": 4096, "batch": 256, "rate": 1.0}]
+    limit = held({"width": 256, "batch": 256})
+    predicted = MemoryPredicted(limit_bytes=limit, peaks=[(params, held(params)) for params in known])
+    drive.study.apply(predicted)
+    drive.events.append(predicted)
+    # Wider ones are better, as far as the trials show.
+    tried = [drive.train(lambda params, _: -math.log(params["width"])).params for _ in range(20)]
+    assert len({str(params["width"]) for params in tried[:4]}) == 4
+    assert max(map(held, tried)) <= 1.05 * limit
+    assert max(map(held, tried)) > 0.7 * limit
+    assert drive.rebuilt().ask() == drive.study.ask()

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
 from tests.builders.studies import Drive, make_experiment
 from workbench.errors import ExperimentError, RunError
-from workbench.events import PriorTrialAdded
+from workbench.events import PriorTrialAdded, TrialEnded
 from workbench.study import Study
+from workbench.study.importance import MIN_TRIALS
 
 TWO = [{"metric": "loss", "goal": "minimize"}, {"metric": "speed", "goal": "maximize"}]
 
@@ -234,6 +236,22 @@ def test_importance_names_what_mattered() -> None:
     assert some["much"][0] > 0.8
     assert some != found
     assert drive.study.importance(range(5)) == {}
+
+
+def test_importance_counts_pruned_trials_as_where_they_would_have_ended() -> None:
+    search = {"much": {"low": 0.0, "high": 1.0}, "little": {"low": 0.0, "high": 1.0}}
+    drive = Drive(make_experiment(search=search, sampler="random", early_stop={"pruner": "asha"}))
+
+    def curve(params: Mapping[str, Any], rung: int) -> float:
+        return params["much"] + 20.0 / rung  # whatever was stopped early looks far worse than all that ended
+
+    for _ in range(40):
+        drive.train(curve, rungs=16)
+    ended = [event for event in drive.events if isinstance(event, TrialEnded)]
+    assert sum(event.state == "complete" for event in ended) < MIN_TRIALS
+    found = drive.study.importance()
+    assert found["much"][0] > 0.9
+    assert found["little"][:2] == (0.0, 0.0)
 
 
 @pytest.mark.parametrize("sampler", ["random", "tpe", "auto"])

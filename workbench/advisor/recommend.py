@@ -26,9 +26,9 @@ from workbench.plan import PartialPlan
 from workbench.planning.own_code import in_words_of_plans, own_settings
 from workbench.probes.memory_estimate import estimate_memory
 from workbench.remote.code_origin import Origin
-from workbench.resources import cluster_inventory, inventory
+from workbench.resources import ClusterInventory, cluster_inventory, inventory
 from workbench.store import Store
-from workbench.workers.capacity import capacity_of, free_cores_of
+from workbench.workers.capacity import Capacity, capacity_of, free_cores_of
 
 _ESTIMATED_BATCHES = (8, 16)
 # Of the time for advice, how much may go into measuring more plans than have to be, so that there is
@@ -72,20 +72,30 @@ def measurement_context_of(store: Store, run_id: str, experiment: Experiment) ->
     capacity = capacity_of(experiment, cluster)
     setting = setting_of(experiment, base_params(named), capacity.shape, cluster)
     on_gpu = capacity.shape.gpus > 0
-    gpus = inventory().gpus if on_gpu else ()
-    limits_bytes = [gpu.memory_bytes * min(capacity.shape.gpus, 1.0) for gpu in gpus]
-    if not on_gpu:
+    return MeasurementContext(
+        capacity, on_gpu, memory_limit_bytes(capacity, cluster), setting,
+        known=tuple(read_measurements(store, setting)), noise_scale=read_noise_scale(store, experiment),
+        estimated=_estimated(experiment) if on_gpu and experiment.trains_model else None,
+        free_cores=free_cores_of(experiment, cluster),
+    )  # fmt: skip
+
+
+def memory_limit_bytes(capacity: Capacity, cluster: ClusterInventory) -> float | None:
+    """Return the memory that one worker has where it has least of it; None if that is not known.
+
+    Args:
+        capacity: What a worker uses, and how many each node holds.
+        cluster: The nodes.
+    """
+    if capacity.shape.gpus > 0:
+        limits_bytes = [gpu.memory_bytes * min(capacity.shape.gpus, 1.0) for gpu in inventory().gpus]
+    else:
         limits_bytes = [
             node.memory_bytes / count
             for node, count in zip(cluster.nodes, capacity.workers_per_node, strict=True)
             if count > 0
         ]
-    return MeasurementContext(
-        capacity, on_gpu, min(limits_bytes, default=None), setting,
-        known=tuple(read_measurements(store, setting)), noise_scale=read_noise_scale(store, experiment),
-        estimated=_estimated(experiment) if on_gpu and experiment.trains_model else None,
-        free_cores=free_cores_of(experiment, cluster),
-    )  # fmt: skip
+    return min(limits_bytes, default=None)
 
 
 def _estimated(experiment: Experiment) -> MemoryLaw | None:

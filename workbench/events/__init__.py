@@ -26,6 +26,7 @@ from workbench.events.alerts import AlertCleared, AlertDelivered, AlertRaised, A
 from workbench.events.clock import steady_unix_s
 from workbench.events.model_chosen import ModelChosen
 from workbench.events.proposals import (
+    MemoryPredicted,
     PriorTrialAdded,
     ReplayPlanned,
     Segment,
@@ -73,6 +74,7 @@ __all__ = [
     "EnergyMetered",
     "Event",
     "LogMatched",
+    "MemoryPredicted",
     "ModelChosen",
     "Noted",
     "PlanMeasured",
@@ -105,6 +107,7 @@ Event = (
     | RunStateChanged
     | TrialEnqueued
     | PriorTrialAdded
+    | MemoryPredicted
     | SettingsChanged
     | EnergyMetered
     | ReplayPlanned

@@ -28,6 +28,16 @@ class PriorTrialAdded(EventHeader):
     reports: list[tuple[int, float]] = Field(default_factory=list, description="(step, value) pairs.")
 
 
+class MemoryPredicted(EventHeader):
+    """It was predicted what trainings hold in memory, before the first of them; some would not fit."""
+
+    type: Literal["memory_predicted"] = "memory_predicted"
+    limit_bytes: int = Field(gt=0, description="What one worker may hold.")
+    peaks: list[tuple[dict[str, JsonValue], int]] = Field(
+        description="(configuration, bytes) pairs: the least that one worker holds at the peak of a step."
+    )
+
+
 class Segment(BaseModel):
     """Which part of a training a trial of a population is."""
 

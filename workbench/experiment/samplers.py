@@ -69,6 +69,8 @@ class SamplerOptions(BaseModel):
     """Whether trials continue from checkpoints of others: `workbench.experiment.populations`."""
     needs_later: ClassVar[tuple[str, ...]] = ()
     """Modules that later proposals need, imported while the first trial runs."""
+    avoids_too_large: ClassVar[bool] = False
+    """Whether it reads predictions of memory, so that nothing is tried which will not fit."""
     reads_priors: ClassVar[bool] = False
     """Whether it begins where a parameter's `prior` expects good values, if there is one objective."""
 
@@ -82,6 +84,7 @@ class Auto(SamplerOptions):
 
     factory = "workbench.study.samplers:make_auto"
     needs_later = ("workbench.study.proposals",)
+    avoids_too_large = True
     reads_priors = True
     max_process_results: ClassVar[int] = 200
     """With more results a Gaussian process would take longer to propose than many a trial takes to train."""

@@ -223,7 +223,7 @@ def draw_importance(data: ImportanceData, metric: str) -> go.Figure:
     undecided = ", ".join(short(name, 30) for name in data.by_chance)
     figure = new_figure("Parameter importance", f"No more than chance: {undecided}" if undecided else "")
     if not data.names:
-        text = "No parameter decided more than chance could." if undecided else "Too few complete trials."
+        text = "No parameter decided more than chance could." if undecided else "Too few trials."
         return show_message(figure, text)
     bars = list(zip(data.names, data.shares, data.low, data.high, strict=True))[::-1]
     figure.add_bar(

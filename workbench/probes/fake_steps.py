@@ -141,6 +141,11 @@ class FakeTrial:
         return len(self._datasets.train)
 
     @property
+    def micro_batch(self) -> int:
+        """The micro batch of the plan."""
+        return self._settings.plan.micro_batch
+
+    @property
     def length(self) -> int | None:
         """Positions of a sample, None where samples are not sequences."""
         shape = self._datasets.input_shape

@@ -5,8 +5,9 @@ They cover the space evenly, except where a parameter has a prior: there they ga
 
 from __future__ import annotations
 
+import math
 from statistics import NormalDist
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import optuna
@@ -15,20 +16,29 @@ from optuna.samplers import BaseSampler, RandomSampler
 from optuna.trial import FrozenTrial
 
 from workbench.study.encoding import PRIOR_SPREAD, Encoding
+from workbench.study.knowledge import Knowledge
 from workbench.study.parameters import Parameters
+
+if TYPE_CHECKING:
+    from workbench.study.memory_model import MemoryModel
+
+_NUM_LOOKED_AT = 256
+_EVEN = math.log(0.5)
 
 
 class DesignSampler(BaseSampler):
     """Proposes one point of a sequence that covers the space evenly."""
 
-    def __init__(self, parameters: Parameters, seed: int) -> None:
+    def __init__(self, parameters: Parameters, seed: int, knowledge: Knowledge) -> None:
         """Prepare one proposal.
 
         Args:
             parameters: The searched parameters.
             seed: Seed of the sequence, the same for all proposals of a study.
+            knowledge: What was predicted of memory: points that will not fit are left out.
         """
         self.encoding = Encoding(parameters)
+        self.memory = self._memory_model(knowledge)
         self._seed = seed
         self._independent = RandomSampler(seed)
 
@@ -42,10 +52,23 @@ class DesignSampler(BaseSampler):
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
         """Propose a configuration."""
-        units = spread_points(1, len(self.encoding.distributions), trial.number, self._seed)[0]
-        units = self._near_prior(units, is_first=trial.number == 0)
-        points, exists = self.encoding.snap(units[None])
-        return self.encoding.params(points[0], exists[0])
+        num, begin = (1, trial.number) if self.memory is None else (_NUM_LOOKED_AT, 0)
+        units = spread_points(num, len(self.encoding.distributions), begin, self._seed)
+        units = np.array([self._near_prior(one, is_first=trial.number == 0) for one in units])
+        points, exists = self.encoding.snap(units)
+        chosen = 0
+        if self.memory is not None:
+            chances = self.memory.log_chance(self.encoding.features(points, exists))
+            fitting = np.flatnonzero(chances > _EVEN)
+            chosen = fitting[trial.number % len(fitting)] if len(fitting) else int(chances.argmax())
+        return self.encoding.params(points[chosen], exists[chosen])
+
+    def _memory_model(self, knowledge: Knowledge) -> MemoryModel | None:
+        if all(share <= 1.0 for _, share in knowledge.memory):
+            return None
+        from workbench.study.memory_model import MemoryModel  # light installations lack SciPy
+
+        return MemoryModel.of(knowledge, self.encoding)
 
     def _near_prior(self, units: np.ndarray, *, is_first: bool) -> np.ndarray:
         """Move parameters with a prior to values near it; in the first configuration they are just there."""

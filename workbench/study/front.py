@@ -75,7 +75,8 @@ class FrontPruner(BasePruner):
         shares, columns = spread_points(_NUM_DRAWS, len(self._readings)), list[np.ndarray]()
         for index, reading in enumerate(self._readings):
             curve, *known = (
-                Curve.of(reading.curve(of_objective(one, index))) for one in (trial, *others[-_MAX_CURVES:])
+                Curve.of(reading.curve(of_objective(one, index).intermediate_values))
+                for one in (trial, *others[-_MAX_CURVES:])
             )
             if curve is None:
                 columns.append(np.full(_NUM_DRAWS, ended[:, index].max()))

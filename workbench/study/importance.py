@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from workbench.experiment import Experiment
+from workbench.space import Params
 from workbench.study.design import spread_points
 from workbench.study.encoding import Encoding
 from workbench.study.parameters import Parameters
-from workbench.study.partial_results import without_outliers
+from workbench.study.partial_results import Reading, without_outliers
 from workbench.study.records import ConfigurationRecord, Outcome
 
 if TYPE_CHECKING:
@@ -55,31 +56,26 @@ def importance(
     Args:
         experiment: The experiment.
         parameters: Its search space in Optuna's terms.
-        finished: Finished configurations with their outcomes.
+        finished: Finished configurations with their outcomes. Those of pruned trials count as where the
+            curves of the others say that they would have ended.
 
     Returns:
         Total effects as shares of their sum, the largest first; those that chance could explain, and those
-        below a hundredth, count as 0. Empty where there are fewer than MIN_TRIALS complete trials, several
+        below a hundredth, count as 0. Empty where there are fewer than MIN_TRIALS trials with an end, several
         objectives, no parameter with two values, or values that are all alike.
 
     Source:
         Total effects: Jansen, Analysis of variance designs for model output, Computer Physics Communications
         117, 1999. Intervals by halves: Politis, Romano and Wolf, Subsampling, 1999.
     """
-    objective = experiment.objectives[0]
-    complete = [(record, outcome) for record, outcome in finished if outcome.state == "complete"]
-    if len(experiment.objectives) > 1 or len(complete) < MIN_TRIALS:
+    ended = _ends(experiment, finished) if len(experiment.objectives) == 1 else []
+    if len(ended) < MIN_TRIALS:
         return {}
-    # Early trials cover the space, and late ones the best part of it.
-    chosen = np.unique(np.linspace(0, len(complete) - 1, _MAX_TRIALS).round().astype(int))
-    sign = 1.0 if objective.goal == "maximize" else -1.0
-    values = without_outliers(
-        np.array([sign * outcome.values[objective.metric] for _, outcome in complete])[chosen]
-    )
+    values = without_outliers(np.array([value for _, value in ended]))
     encoding = Encoding(parameters)
     if not encoding.distributions or np.ptp(values) == 0:
         return {}
-    located = encoding.locate([parameters.to_optuna(complete[index][0].params) for index in chosen])
+    located = encoding.locate([parameters.to_optuna(params) for params, _ in ended])
     features = encoding.features(*located)
 
     from workbench.study.proposals import ON_ONE_THREAD  # light installations lack SciPy
@@ -102,6 +98,34 @@ def negligible(found: Importance) -> list[str]:
         found: What `importance` returned.
     """
     return [name for name, (share, _, high) in found.items() if share == 0 and high <= MAX_NEGLIGIBLE]
+
+
+def _ends(
+    experiment: Experiment, finished: Iterable[tuple[ConfigurationRecord, Outcome]]
+) -> list[tuple[Params, float]]:
+    """Return configurations with what their trainings reached, larger is better, or would have reached.
+
+    Values after different numbers of epochs are never compared: a curve that was cut counts as its forecast
+    from the curves of the others, which knows no parameters, or not at all where none of them goes so far.
+    """
+    from workbench.study.curves import Curve, forecast  # light installations lack SciPy
+
+    reading, metric = Reading.of(experiment)[0], experiment.objectives[0].metric
+    known = [(record, outcome) for record, outcome in finished if outcome.state != "failed"]
+    # Early trials cover the space, and late ones the best part of it.
+    chosen = np.unique(np.linspace(0, len(known) - 1, _MAX_TRIALS).round().astype(int)) if known else ()
+    known = [known[index] for index in chosen]
+    curves = [Curve.of(reading.curve(record.trials[0].reports)) for record, _ in known]
+    longest = max((max(record.trials[0].reports, default=0) for record, _ in known), default=0)
+    found: list[tuple[Params, float]] = []
+    for index, (record, outcome) in enumerate(known):
+        if outcome.state == "complete":
+            found.append((record.params, reading.sign * outcome.values[metric]))
+        elif (curve := curves[index]) is not None:
+            others = [one for at, one in enumerate(curves) if at != index and one is not None]
+            expected = forecast(curve, record.trials[0].num_epochs or longest, others)
+            found += [] if expected is None else [(record.params, expected.mean)]
+    return found
 
 
 @dataclass(frozen=True)

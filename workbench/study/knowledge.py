@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from optuna.trial import FrozenTrial
 
@@ -36,5 +36,7 @@ class Knowledge:
     """Complete trials of earlier runs."""
     earlier: dict[str, list[Result]] = field(default_factory=dict)
     """What ended in each earlier run, by its id; the results of this run are not among it."""
+    memory: list[tuple[Mapping[str, Any], float]] = field(default_factory=list)
+    """Configurations in Optuna's terms, with the predicted part of the memory that they would hold."""
     kernels: dict[tuple[str, int], Kernel] = field(default_factory=dict)
     """What was fitted to the first results, by the quantity and their number; kept to save time only."""

@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from workbench.errors import ExperimentError
-from workbench.events import PriorTrialAdded
+from workbench.events import MemoryPredicted, PriorTrialAdded
 from workbench.experiment import Experiment
 from workbench.experiment.search_changes import SEARCH, covering, with_changes
 from workbench.space import Fixed, Params, Space
@@ -43,6 +43,7 @@ class Learner:
         self._projection = Projection(experiment)
         self._begun_in: dict[int, Projection] = {}
         self._priors: list[tuple[Params, Outcome, PriorTrialAdded]] = []
+        self._memory: MemoryPredicted | None = None
         self._loose: frozenset[str] = frozenset()
         self._covering = experiment.search
 
@@ -81,6 +82,13 @@ class Learner:
         self._priors.append((params, outcome, event))
         self._projection.add_prior(params, outcome, event.reports, event.from_run_id)
 
+    def predict_memory(self, event: MemoryPredicted) -> None:
+        """Learn which configurations will not fit, before anything is tried."""
+        self._memory = event
+        for params, peak_bytes in event.peaks:
+            if (moved := self._placed(params)) is not None:
+                self._projection.predict_memory(moved, peak_bytes / event.limit_bytes)
+
     def change_search(
         self, changes: Mapping[str, Any], finished: Finished, enqueued: Iterable[Params] = ()
     ) -> int:
@@ -115,6 +123,8 @@ class Learner:
         for params, outcome, event in self._priors:
             if (moved := self._placed(params)) is not None:
                 projection.add_prior(moved, outcome, event.reports, event.from_run_id)
+        if self._memory is not None:
+            self.predict_memory(self._memory)
         return sum([self._learn_again(configuration, outcome) for configuration, outcome in finished])
 
     def importance(self, finished: Finished) -> Importance:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -58,10 +58,10 @@ class Reading:
             for objective in experiment.objectives
         ]
 
-    def curve(self, trial: FrozenTrial) -> dict[int, float]:
+    def curve(self, reports: Mapping[int, float]) -> dict[int, float]:
         """Return what a trial would have been worth at each of its rungs, larger is better."""
-        rungs = sorted(trial.intermediate_values)
-        values = [self.sign * trial.intermediate_values[rung] for rung in rungs]
+        rungs = sorted(reports)
+        values = [self.sign * reports[rung] for rung in rungs]
         return dict(zip(rungs, accumulate(values, max) if self.follows_best else values, strict=True))
 
     def end(self, trial: FrozenTrial, longest: int) -> float:
@@ -136,7 +136,7 @@ def observe(trials: Sequence[FrozenTrial], reading: Reading) -> Observations:
 
 def _seen(trial: FrozenTrial, reading: Reading, longest: int) -> Iterator[tuple[float, float]]:
     """Yield the doublings ahead and the value of each observation of a trial."""
-    curve = reading.curve(trial)
+    curve = reading.curve(trial.intermediate_values)
     end = reading.end(trial, longest) if curve else 0.0
     kept: list[int] = []
     if trial.state == TrialState.COMPLETE:

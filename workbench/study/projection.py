@@ -212,6 +212,10 @@ class Projection:
         if complete:
             knowledge.priors.append(prior)
 
+    def predict_memory(self, params: Params, share: float) -> None:
+        """Add that a configuration of the space would hold a part of the memory that there is, or more."""
+        self._knowledge.memory.append((self.parameters.to_optuna(params), share))
+
     def _shown_before(self, reports: Sequence[tuple[int, float]]) -> dict[str, Any]:
         """Return the arguments with which `create_trial` makes a trial that made these reports.
 

@@ -72,7 +72,7 @@ class ProcessSampler(DesignSampler):
             readings: How the curves of each objective are read.
             cost_limit: What the budget allows all trainings to cost; None if it limits no cost.
         """
-        super().__init__(parameters, seed)
+        super().__init__(parameters, seed, knowledge)
         self._random = np.random.default_rng(seed)
         self._results = knowledge.results
         self._kernels = knowledge.kernels
@@ -136,6 +136,8 @@ class ProcessSampler(DesignSampler):
             scores = worth(features) + prior_weight * self.encoding.log_prior(points, exists)
             for limit in limits:
                 scores += limit.log_chance_at_most(0.0, features)
+            if self.memory is not None:
+                scores += self.memory.log_chance(features)
             return scores
 
         if any(goal.is_informed for goal in goals):

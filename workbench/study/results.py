@@ -69,8 +69,8 @@ class Results:
             trials: Among the configurations of these trials; None for all.
 
         Returns:
-            Shares by PED-ANOVA over complete trials, each with its 90 % interval; 0 for a parameter that
-            chance could explain. Empty with too few trials or several objectives.
+            Shares of total effects at the end of trainings, each with its 90 % interval; 0 for a parameter
+            that chance could explain. Empty with too few trials or several objectives.
         """
         if self.experiment.sampler.kind.is_population:  # its trials begin with weights of others
             return {}

@@ -297,7 +297,9 @@ def _suited(request: SamplerRequest) -> Literal["random", "tpe", "design", "proc
 
 def make_design(options: dict[str, Any], request: SamplerRequest) -> BaseSampler:
     """Make the sampler that covers the space evenly: the first members of a population."""
-    return DesignSampler(request.parameters, stable_seed("design", request.experiment_seed))
+    return DesignSampler(
+        request.parameters, stable_seed("design", request.experiment_seed), request.knowledge
+    )
 
 
 def make_random(options: dict[str, Any], request: SamplerRequest) -> BaseSampler:

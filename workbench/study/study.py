@@ -12,6 +12,7 @@ from pydantic import JsonValue
 from workbench.errors import ExperimentError, RunError
 from workbench.events import (
     Event,
+    MemoryPredicted,
     PriorTrialAdded,
     ReplayPlanned,
     Segment,
@@ -83,6 +84,8 @@ class Study(Results):
                 self.enqueue(event.params)
             case PriorTrialAdded():
                 self.add_prior(event)
+            case MemoryPredicted():
+                self._learner.predict_memory(event)
             case SettingsChanged() if SEARCH in event.settings:
                 self.change_search(event.settings[SEARCH])
             case ReplayPlanned():

@@ -36,6 +36,7 @@ from workbench.sweeps.elastic import ElasticTrials, given_back
 from workbench.sweeps.energy_limit import EnergyLimit
 from workbench.sweeps.gpu_sharing import decide_sharing
 from workbench.sweeps.ledger import Ledger
+from workbench.sweeps.memory_prediction import predict_memory
 from workbench.sweeps.messages import Order
 from workbench.sweeps.monitor import Monitor
 from workbench.sweeps.node_changes import Hardware
@@ -139,6 +140,7 @@ class Driver:
                     self._decide()
                     self._note_shortage()
                     self._prepare_workers()
+                    predict_memory(self._ledger, self._plans)  # while they start
                 self._fit()
             except Exception as error:
                 self._fail(error)

@@ -212,8 +212,7 @@ def read_advised_plans(store: Store, ledger: Ledger) -> AdvisedPlans | None:
 
 def is_wanted(experiment: Experiment) -> bool:
     """Return whether plans of an experiment are to be measured before its first trial."""
-    wish, time_s = experiment.resources.advice, experiment.budget.time
-    resources = experiment.resources
+    wish, resources = experiment.resources.advice, experiment.resources
     if wish == "never" or not experiment.trains_model or resources.elastic or resources.autoscaling:
         return False
     if is_private(experiment) or experiment.federated is not None:
@@ -221,7 +220,12 @@ def is_wanted(experiment: Experiment) -> bool:
     if fitted_of(experiment, drawn_params(experiment)) is not None:
         return False
     is_open = any(_is_open(experiment, {}, name) for name in PLAN_DIMENSIONS)
-    return is_open and (wish == "always" or (time_s is not None and time_s >= LONG_RUN_S))
+    return is_open and (wish == "always" or is_long(experiment))
+
+
+def is_long(experiment: Experiment) -> bool:
+    """Return whether the budget of an experiment is so long that measuring costs little beside it."""
+    return experiment.budget.time is not None and experiment.budget.time >= LONG_RUN_S
 
 
 def _is_open(experiment: Experiment, params: Mapping[str, JsonValue], name: str) -> bool:

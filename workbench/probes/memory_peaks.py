@@ -1,0 +1,77 @@
+"""What trainings of several configurations would hold in memory, before any of them runs.
+
+As `memory_estimate`, in one child process for all of them, which loads the data once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from workbench.errors import WorkbenchError
+from workbench.experiment import Experiment
+from workbench.plan import PartialPlan
+from workbench.probes.child_process import answer, query
+from workbench.probes.memory_estimate import NUM_STEPS
+from workbench.space import Params
+
+_TIMEOUT_S = 60.0
+_DIVISION = ("micro_batch", "accumulation")
+
+
+def estimate_peaks(
+    experiment: Experiment,
+    trials: Sequence[tuple[Params, PartialPlan]],
+    *,
+    num_first: int,
+    limit_bytes: float,
+) -> list[int | None]:
+    """Estimate the least that one worker holds at the peak of a step of each trial.
+
+    A trial that runs out of memory divides its batch, so that the smallest micro batch counts, except where
+    it is searched.
+
+    Args:
+        experiment: The experiment; it trains a model.
+        trials: Configurations, each with what is decided of its plan.
+        num_first: Where all of the first ones fit, no others are looked at.
+        limit_bytes: What fits.
+
+    Returns:
+        Bytes, of all trials or of the first ones; None for one whose memory cannot be estimated.
+
+    Raises:
+        WorkbenchError: If the data cannot be read, or the process ends without an answer.
+    """
+    question = {
+        "trials": [[dict(params), plan.to_json()] for params, plan in trials],
+        "num_first": num_first,
+        "limit_bytes": limit_bytes,
+    }
+    return query(
+        __name__, experiment, question, purpose="memory could not be predicted", timeout_s=_TIMEOUT_S
+    )
+
+
+def peaks_here(experiment: Experiment, question: Mapping[str, Any]) -> list[int | None]:
+    """Estimate in this process, which should be one of its own; arguments as in `estimate_peaks`."""
+    from workbench.probes.fake_steps import FakeTrial
+    from workbench.training.loading import load_trial_data
+
+    datasets = load_trial_data("estimate", experiment)
+    found: list[int | None] = []
+    for number, (params, plan) in enumerate(question["trials"]):
+        if number == question["num_first"] and max(filter(None, found), default=0) <= question["limit_bytes"]:
+            break
+        try:
+            trial = FakeTrial(experiment, params, PartialPlan.from_json(plan), datasets=datasets)
+            micro_batch = trial.micro_batch if any(name in params for name in _DIVISION) else 1
+            step = trial.step_memory(micro_batch, NUM_STEPS)
+            found.append(max(step.compute_peak_bytes, step.update_peak_bytes))
+        except WorkbenchError:
+            found.append(None)
+    return found
+
+
+if __name__ == "__main__":
+    answer(peaks_here)

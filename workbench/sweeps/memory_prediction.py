@@ -1,0 +1,85 @@
+"""Predict before the first trial which configurations will not fit into memory.
+
+The prediction is an event of the run: a driver that takes over, and a resumed run, propose by the same one.
+What the sampler makes of it is left to the study.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+
+from workbench.advisor.recommend import memory_limit_bytes
+from workbench.errors import WorkbenchError
+from workbench.events import MemoryPredicted, Noted
+from workbench.experiment import Experiment
+from workbench.experiment.private import is_private
+from workbench.experiment.searched_fields import is_setting
+from workbench.formatting import format_bytes
+from workbench.performance.memory import MARGIN
+from workbench.planning.settings import fitted_of
+from workbench.probes.memory_peaks import estimate_peaks
+from workbench.probes.sampled_extremes import configurations_to_try
+from workbench.resources import cluster_inventory
+from workbench.sweeps.ledger import Ledger
+from workbench.sweeps.sweep_advisor import is_long
+from workbench.sweeps.trial_plans import TrialPlans
+from workbench.workers.capacity import capacity_of
+
+logger = logging.getLogger(__name__)
+
+_NUM_DRAWN = 24
+_DECIDING = frozenset({"global_batch", "micro_batch", "accumulation", "optimizer", "precision", "recompute"})
+"""The settings that change how much memory a training needs; parameters of the model may, too."""
+
+
+def predict_memory(ledger: Ledger, plans: TrialPlans) -> None:
+    """Record what configurations all over the space would hold, where some of them may not fit.
+
+    Args:
+        ledger: The events of the run, to which the prediction is added.
+        plans: What the advisor decided of the trials' plans.
+    """
+    experiment, cluster = ledger.history.in_force, cluster_inventory()
+    capacity = capacity_of(experiment, cluster)
+    if ledger.history.trials or not _is_wanted(experiment, on_gpu=capacity.shape.gpus > 0):
+        return
+    total_bytes = memory_limit_bytes(capacity, cluster)
+    if total_bytes is None:
+        return
+    limit_bytes = (1.0 - MARGIN) * total_bytes
+
+    rng = random.Random(experiment.seed)
+    extremes = [params for _, params in configurations_to_try(experiment)]
+    drawn = (experiment.search.sample(rng) for _ in range(_NUM_DRAWN))
+    trials = [
+        (params, plans.plan_for(params))
+        for params in (*extremes, *drawn)
+        if fitted_of(experiment, params) is None
+    ]
+    try:
+        peaks = estimate_peaks(experiment, trials, num_first=len(extremes), limit_bytes=limit_bytes)
+    except WorkbenchError as error:
+        logger.warning("memory is not predicted: %s", error)
+        return
+    found = [(params, peak) for (params, _), peak in zip(trials, peaks, strict=False) if peak is not None]
+    if all(peak <= limit_bytes for _, peak in found):
+        return
+    least = min(peak for _, peak in found)
+    ledger.study.apply(predicted := MemoryPredicted(limit_bytes=int(limit_bytes), peaks=found))
+    ledger.record(predicted, Noted(
+        level="info",
+        message=f"configurations hold between {format_bytes(least)} and "
+        f"{format_bytes(max(peak for _, peak in found))} by a prediction: those that will not fit into "
+        f"{format_bytes(int(limit_bytes))} are avoided",
+    ))  # fmt: skip
+
+
+def _is_wanted(experiment: Experiment, *, on_gpu: bool) -> bool:
+    if not experiment.sampler.kind.avoids_too_large or experiment.resources.advice == "never":
+        return False
+    if not experiment.trains_model or is_private(experiment) or experiment.federated is not None:
+        return False
+    return (on_gpu or is_long(experiment)) and any(
+        name in _DECIDING or not is_setting(name) for name in experiment.search.root
+    )
