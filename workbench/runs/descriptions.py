@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -109,17 +108,6 @@ def attachment_file(trial: int, file: str) -> str:
         file: The name of the file, or its path below the folder of the trial.
     """
     return f"{trial_folder(trial)}/attachments/{file.rpartition('/')[2]}"
-
-
-def plain(value: Any) -> Any:
-    """Return a document that strict readers of JSON take: what is no finite number is text."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    if isinstance(value, Mapping):
-        return {str(key): plain(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(inner) for inner in value]
-    return value
 
 
 def has_nothing_left(history: History) -> bool:
