@@ -1,28 +1,22 @@
-"""JSON that strict readers take: numbers that are not finite, for which JSON has no notation, become text."""
+"""Documents that strict readers of JSON take: numbers that are not finite, which it cannot hold, are text."""
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from typing import Any
 
 
-def strict_json(document: Any, *, indent: int | None = None) -> str:
-    """Write a document as JSON.
+def plain(value: Any) -> Any:
+    """Return a document of mappings, lists and plain values in which "NaN" and "Infinity" are text.
 
     Args:
-        document: Mappings, lists, tuples and plain values.
-        indent: As in `json.dumps`.
+        value: The document; tuples become lists, and keys text.
     """
-    return json.dumps(_plain(document), indent=indent, allow_nan=False)
-
-
-def _plain(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, Mapping):
-        return {str(key): _plain(inner) for key, inner in value.items()}
+        return {str(key): plain(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(inner) for inner in value]
+        return [plain(inner) for inner in value]
     return value

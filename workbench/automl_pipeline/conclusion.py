@@ -10,9 +10,9 @@ import json
 from workbench.automl_pipeline.result import AutoML
 from workbench.events import ModelChosen, RunState, RunStateChanged
 from workbench.history import History
-from workbench.runs.descriptions import plain
 from workbench.runs.handle import Run
 from workbench.store import Store
+from workbench.strict_json import plain
 
 
 class _EndingRun(Run):

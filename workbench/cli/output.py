@@ -15,7 +15,7 @@ import click
 from workbench.cli.options import write_for_shell
 from workbench.errors import PROBLEMS_VARIABLE, WorkbenchError
 from workbench.formatting import format_bytes, format_count, format_duration, format_params, printable
-from workbench.strict_json import strict_json
+from workbench.strict_json import plain
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -40,7 +40,7 @@ _COLOURS = {
 
 def print_json(document: Any) -> None:
     """Print one document that strict parsers read: what is no finite number is text."""
-    click.echo(strict_json(document, indent=2))
+    click.echo(json.dumps(plain(document), indent=2, allow_nan=False))
 
 
 def print_error(error: WorkbenchError) -> None:

@@ -27,7 +27,7 @@ from workbench.experiment.sections import Budget, Resources, Training
 from workbench.formatting import compact_duration
 from workbench.forms.document_edits import reported_of_document
 from workbench.forms.protocol import FieldKind, FormField, ItemList, NamedChoice, Section
-from workbench.runs.descriptions import plain
+from workbench.strict_json import plain
 
 _SECTIONS: dict[str, type[BaseModel]] = {
     "training": Training, "plan": PlanSettings, "federated": Federated, "budget": Budget,

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
 
 from workbench.errors import ExperimentError, Problem
-from workbench.runs.descriptions import plain
+from workbench.strict_json import plain
 
 PartName = Literal["model", "data", "space", "advice", "run", "result"]
 Topic = Literal[

@@ -12,7 +12,7 @@ from workbench.forms.draft import Draft
 from workbench.forms.fields import datasets, models, sections_of
 from workbench.forms.presets import described, example
 from workbench.forms.protocol import FormState, NamedChoice
-from workbench.runs.descriptions import plain
+from workbench.strict_json import plain
 
 
 def state_of(draft: Draft, *, answered: int = 0, refusal: WorkbenchError | None = None) -> FormState:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from workbench.live_feed.protocol import Column, Update
-from workbench.runs.descriptions import plain
+from workbench.strict_json import plain
 
 _ALIGNMENT = 8
 _LENGTH = struct.Struct("<I")

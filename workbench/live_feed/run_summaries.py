@@ -17,9 +17,10 @@ from workbench.live_feed.outcome import Best, Extreme, Failure, Front, Objective
 from workbench.live_feed.protocol import RunDetail, RunItem
 from workbench.live_feed.run_tail import RunTail
 from workbench.plots.prepare_model import model_figures
-from workbench.runs.descriptions import format_numbers, is_automatic, plain
+from workbench.runs.descriptions import format_numbers, is_automatic
 from workbench.runs.progress import progress_of
 from workbench.store import RunRow, Store
+from workbench.strict_json import plain
 
 SWEEP_FIGURES = ("parallel", "importance", "slice", "contour", "rank", "best_by_trial", "edf", "timeline")
 ADVICE_FIGURES = (

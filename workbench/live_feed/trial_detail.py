@@ -9,7 +9,7 @@ from workbench.live_feed.outcome import EndedAttempt
 from workbench.live_feed.protocol import TrialDetail
 from workbench.live_feed.run_tail import RunTail
 from workbench.live_feed.trial_table import duration_s
-from workbench.runs.descriptions import plain
+from workbench.strict_json import plain
 
 
 def trial_detail(tail: RunTail, number: int) -> TrialDetail | None:

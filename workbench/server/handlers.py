@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -27,7 +28,7 @@ from workbench.live_feed.feed import Feed
 from workbench.runs import Run
 from workbench.server.actions import ActionRunner
 from workbench.server.figure_process import FigureRenderer
-from workbench.strict_json import strict_json
+from workbench.strict_json import plain
 
 RESOURCE = "workbench"
 MAX_BODY_BYTES = 65_536
@@ -92,7 +93,7 @@ class WorkbenchHandler(APIHandler):
         """Respond with a document."""
         if isinstance(document, BaseModel):
             document = document.model_dump()
-        self.finish(strict_json(document))
+        self.finish(json.dumps(plain(document), allow_nan=False))
 
     def refuse(self, error: WorkbenchError) -> None:
         """Respond with an error: the problem and the next step."""
