@@ -1,25 +1,29 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 import workbench as wb
 from tests.builders.recorded_runs import record_run
+from tests.deploy.test_exported_bundle import BLOCK
 from tests.deploy.trained import write_table
 from workbench.automl_pipeline.exported_ensemble import write_ensemble
 from workbench.automl_pipeline.model_selection import Candidate, ChosenModel
 from workbench.automl_pipeline.preparation import HeldOut, LearningData, prepare
-from workbench.automl_pipeline.task_detection import read_problem
+from workbench.automl_pipeline.task_detection import as_samples, read_problem
 from workbench.errors import RunError
 from workbench.models.configurations import configure
 
 
 def chosen_from(data: Any, target: str | None, *families: str) -> tuple[ChosenModel, LearningData, HeldOut]:
-    """Return an ensemble of trees, one of each family, grown on all folds."""
+    """Return an ensemble of a model of each family, on all folds: trees that were grown, networks untrained."""
     learning, held_out = prepare(read_problem(data, target), 0, [0, 1, 2, 3, 4])
     num_classes = learning.num_outputs if learning.class_names else None
     candidates = []
@@ -27,6 +31,11 @@ def chosen_from(data: Any, target: str | None, *families: str) -> tuple[ChosenMo
         models = {}
         for place, fold in enumerate(learning.folds):
             inputs = fold.train_inputs.reshape(len(fold.train_inputs), -1)
+            if family == "mlp":
+                torch.manual_seed(number)
+                shapes: Any = {"input_shape": fold.input_shape, "num_outputs": learning.num_outputs}
+                models[place] = configure(family, {}).build(vocabulary_size=None, **shapes).eval()
+                continue
             configuration: Any = configure(family, {"num_trees": 5})
             *_, models[place] = configuration.grow(
                 inputs, fold.train_targets, num_classes=num_classes, num_rounds=1, seed=number
@@ -101,12 +110,43 @@ def test_columns_of_an_array_are_known_by_their_place(run: wb.Run, tmp_path: Pat
     assert bundle.predict(rows).values == pytest.approx(expected, rel=1e-4, abs=1e-5)
 
 
-def test_texts_and_a_mere_guess_are_refused_in_words(run: wb.Run, tmp_path: Path) -> None:
+def written_texts() -> pd.DataFrame:
+    words = ["good", "Bad", "plain", "élan", "l'été", "x_y", "IO", "so-so", "ο", "42nd"]
+    chance = np.random.default_rng(0)
+    texts = [" ".join([*chance.choice(words, 6), f"{number}th"]) for number in range(90)]
+    label = ["yes" if "good" in text else "no" for text in texts]
+    return pd.DataFrame({"title": [f"The {n}, written" for n in range(90)], "review": texts, "liked": label})
+
+
+@pytest.mark.parametrize("columns", [["review"], ["title", "review"]])
+def test_texts_are_counted_without_scikit_learn(columns: list[str], run: wb.Run, tmp_path: Path) -> None:
+    frame = written_texts()[[*columns, "liked"]]
+    chosen, learning, held_out = chosen_from(frame, "liked", "mlp", "forest")
+
+    write_ensemble(run, chosen, learning, held_out, tmp_path / "best", label="two", values={}, force=False)
+
+    bundle = wb.load_bundle(tmp_path / "best")
+    assert [(one.name, one.kind) for one in bundle.card.inputs] == [(name, "text") for name in columns]
+    rows = frame[columns].head(9).copy()
+    rows.loc[0, "review"] = "nothing-of-this Was Learnt"
+    rows.loc[1, "review"] = None
+    rows.to_csv(tmp_path / "rows.csv", index=False)
+    expected = chosen.outputs(as_samples("texts", rows, columns))
+    for samples in (rows, tmp_path / "rows.csv"):
+        assert bundle.predict(samples).probabilities == pytest.approx(expected, abs=1e-5)
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", BLOCK, str(tmp_path / "best" / "predict.py"), str(tmp_path / "rows.csv")],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    named = [line.split(",") for line in done.stdout.splitlines()]
+    assert [name for name, _ in named] == list(bundle.predict(rows).classes)
+    assert [float(share) for _, share in named] == pytest.approx(expected.max(axis=1), abs=1e-5)
+
+
+def test_a_mere_guess_is_refused_in_words(run: wb.Run, tmp_path: Path) -> None:
     texts = [f"a {'good' if number % 2 else 'bad'} thing number {number}" for number in range(60)]
     chosen, learning, held_out = chosen_from((texts, [n % 2 for n in range(60)]), None, "forest")
     words: dict[str, Any] = {"label": "one", "values": {}, "force": False}
-    with pytest.raises(RunError, match=r"the words of texts are counted by scikit-learn"):
-        write_ensemble(run, chosen, learning, held_out, tmp_path / "best", **words)
     nothing = ChosenModel((), (), chosen.targets, chosen.interpreter, chosen.guess)
     with pytest.raises(RunError, match="no model was ready in time"):
         write_ensemble(run, nothing, learning, held_out, tmp_path / "best", **words)

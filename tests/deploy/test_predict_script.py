@@ -15,6 +15,7 @@ OTHERS: dict[str, tuple[Input, Output]] = {
     "table": (Input(name="age", kind="number", dtype="float64"), CLASSES),
     "series": (ARRAY.model_copy(update={"columns": ("sold",)}), Output(name="outputs", kind="values")),
     "text": (ARRAY.model_copy(update={"tokens": "words"}), CLASSES),
+    "counted text": (Input(name="review", kind="text", dtype="string"), CLASSES),
     "pixels": (ARRAY, CLASSES.model_copy(update={"shape": (8, 8, 2)})),
     "boxes": (ARRAY, CLASSES.model_copy(update={"kind": "boxes", "shape": (4, 4, 6)})),
 }

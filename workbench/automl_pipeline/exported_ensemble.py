@@ -19,7 +19,7 @@ from workbench.automl_pipeline.model_selection import ChosenModel
 from workbench.automl_pipeline.preparation import HeldOut, LearningData
 from workbench.automl_pipeline.task_detection import take
 from workbench.data.columns import Column
-from workbench.data.encoders import ImageEncoder, TableEncoder
+from workbench.data.encoders import ImageEncoder, TableEncoder, TextEncoder
 from workbench.deploy.packages import needs
 from workbench.errors import RunError
 from workbench.runs.bundle import check_empty
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from workbench.runs import Run
 
 _MAX_SAMPLES = 5_000
+_TEXT = "text"
+"""The input of texts that came without a name."""
 
 
 def write_ensemble(
@@ -56,15 +58,19 @@ def write_ensemble(
     with needs("onnx"):
         from workbench.deploy.exported_bundle import Exported, output_of, write
         from workbench.deploy.exported_model import build
-    members = _members(chosen)
+    members, examples = _members(chosen, learning)
     samples = take(held_out.samples, np.arange(min(len(held_out.targets), _MAX_SAMPLES)))
-    inputs, columns = _inputs([member for member, _ in members], samples)
-    interpreter, first = chosen.interpreter, learning.folds[0]
+    interpreter = chosen.interpreter
+    if interpreter.kind == "texts":
+        inputs, columns = _text_inputs(interpreter.text_columns, samples)
+    else:
+        inputs, columns = _inputs([member for member, _ in members], samples)
+    terms = _terms([member for member, _ in members])
     labels = tuple(map(str, interpreter.labels))
     output = output_of(interpreter.task, (learning.num_outputs,), labels, None)
     if interpreter.target_name is not None:
         output = output.model_copy(update={"targets": (interpreter.target_name,)})
-    made = build(members, inputs, output, first.train_inputs[:7])
+    made = build(members, inputs, output, examples, terms=terms)
 
     def expected(places: np.ndarray) -> np.ndarray:
         found = chosen.outputs(take(samples, places))
@@ -79,7 +85,7 @@ def write_ensemble(
     check_empty(folder, force=force)
     try:
         with tempfile.TemporaryDirectory() as beside:
-            write(Path(beside), made, inputs, output, columns, expected, origin, split="test")
+            write(Path(beside), made, inputs, output, columns, expected, origin, split="test", terms=terms)
             _write_rest(run, Path(beside), label, chosen, values)
             shutil.copytree(beside, folder, dirs_exist_ok=True)
     except OSError as error:
@@ -88,8 +94,8 @@ def write_ensemble(
         ) from error
 
 
-def _members(chosen: ChosenModel) -> list[tuple[Member, float]]:
-    """Return the models of all folds with their weights and conversions."""
+def _members(chosen: ChosenModel, learning: LearningData) -> tuple[list[tuple[Member, float]], list[Any]]:
+    """Return the models of all folds with their weights and conversions, and some inputs of each."""
     from workbench.deploy.exported_model import Member
 
     if not chosen.used:
@@ -98,6 +104,7 @@ def _members(chosen: ChosenModel) -> list[tuple[Member, float]]:
             next_step="Extend the run, then export it again.",
         )
     members: list[tuple[Member, float]] = []
+    examples = []
     for candidate, weight in chosen.used:
         for number, model in candidate.models.items():
             reader = chosen.interpreter.readers[number]
@@ -108,13 +115,36 @@ def _members(chosen: ChosenModel) -> list[tuple[Member, float]]:
             elif isinstance(encoder, ImageEncoder):
                 member = replace(member, mean=encoder.mean, scale=encoder.scale, image_shape=encoder.shape)
             else:
-                raise RunError(
-                    "the words of texts are counted by scikit-learn, which has no ONNX form here",
-                    allowed="results for tables and images",
-                    next_step="Predict with wb.AutoML.attach(run_id).predict(texts).",
-                )
+                assert isinstance(encoder, TextEncoder)
+                member = replace(member, texts=encoder)
             members.append((member, weight / len(candidate.models)))
-    return members
+            examples.append(learning.folds[number].train_inputs[:7])
+    return members, examples
+
+
+def _terms(members: Sequence[Member]) -> tuple[str, ...]:
+    """Return the terms that any of the encoders weights."""
+    encoders = {id(member.texts): member.texts for member in members if member.texts is not None}
+    found = (term for encoder in encoders.values() for terms, _ in encoder.weights() for term in terms)
+    return tuple(dict.fromkeys(found))
+
+
+def _text_inputs(names: Sequence[str], samples: np.ndarray) -> tuple[tuple[Input, ...], dict[str, Any]]:
+    """Return an input for each column of texts, and the samples by input."""
+    from workbench.deploy.card import Input
+    from workbench.deploy.exported_bundle import example_in
+
+    names = names or (_TEXT,)
+    # Samples are the texts of all columns, joined by line breaks, and only the counts of their terms matter.
+    parts = [[*text.split("\n", len(names) - 1), *[""] * len(names)] for text in map(str, samples)]
+    columns = {
+        name: np.array([each[place] for each in parts], dtype=object) for place, name in enumerate(names)
+    }
+    inputs = tuple(
+        Input(name=name, kind="text", dtype="string", has_missing=True, example=example_in(values))
+        for name, values in columns.items()
+    )
+    return inputs, columns
 
 
 def _inputs(members: Sequence[Member], samples: Any) -> tuple[tuple[Input, ...], dict[str, Any]]:

@@ -6,7 +6,7 @@ later samples to predict. Splitting is left to the caller, models are left to `w
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -15,6 +15,7 @@ import numpy as np
 from workbench.data.columns import Column, learn_column
 from workbench.data.splits import divisor
 from workbench.data.tables import column_of
+from workbench.data.tokens import NUM_CHARACTERS_OF_PART, PART
 from workbench.errors import DataError
 
 if TYPE_CHECKING:
@@ -89,9 +90,24 @@ class TextEncoder:
         texts = [str(text) for text in samples]
         learnt = [part for part in (self.words, self.word_parts) if part is not None]
         found = [part.transform(texts).toarray() for part in learnt]
-        features = np.concatenate(found, axis=1).astype(np.float32)
-        # Rows have unit length, so a feature is small; networks learn fastest from numbers around 1.
-        return features * np.float32(np.sqrt(features.shape[1]) / 2)
+        return np.concatenate(found, axis=1).astype(np.float32) * self.factor
+
+    @property
+    def factor(self) -> np.float32:
+        """What features are multiplied with.
+
+        Rows have unit length, so a feature is small; networks learn fastest from numbers around 1.
+        """
+        return np.float32(np.sqrt(sum(len(terms) for terms, _ in self.weights())) / 2)
+
+    def weights(self) -> Iterator[tuple[list[str], np.ndarray]]:
+        """Yield the terms of words, and then of parts of words, in the order of the features, with weights.
+
+        Terms are as `workbench.data.tokens.terms_of` yields them.
+        """
+        for learnt, begin in ((self.words, ""), (self.word_parts, PART)):
+            if learnt is not None:
+                yield [begin + term for term in learnt.get_feature_names_out()], learnt.idf_
 
 
 def learn_encoder(kind: SampleKind, train: Any, *, date_formats: Mapping[str, str] | None = None) -> Encoder:
@@ -141,7 +157,7 @@ def _learn_texts(train: Sequence[str]) -> TextEncoder:
     texts = [str(text) for text in train]
     words = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, max_features=MAX_WORDS)
     parts = TfidfVectorizer(
-        analyzer="char_wb", ngram_range=(2, 5), sublinear_tf=True, max_features=MAX_WORD_PARTS
+        analyzer="char_wb", ngram_range=NUM_CHARACTERS_OF_PART, sublinear_tf=True, max_features=MAX_WORD_PARTS
     )
     learnt = []
     for vectorizer in (words, parts):

@@ -1,10 +1,10 @@
-"""Words as numbers: how a text is divided, and which number each word has."""
+"""Words as numbers: how a text is divided, which number each word has, and how often terms occur."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -14,7 +14,11 @@ PADDING = ""
 """What the places after the end of a text hold: the first of the vocabulary."""
 UNKNOWN = "<unknown>"
 """What a word that training never saw becomes: the second of the vocabulary."""
+PART = "#"
+"""What the terms begin with that are parts of words; no word does."""
+NUM_CHARACTERS_OF_PART = (2, 5)
 _WORDS = re.compile(r"\w+|[^\w\s]")
+_COUNTED_WORDS = re.compile(r"\b\w\w+\b")
 
 
 def split_text(text: str, kind: TokenKind) -> list[str]:
@@ -52,4 +56,42 @@ def encode_texts(texts: Sequence[Sequence[str]], vocabulary: Sequence[str], cont
     for row, text in enumerate(texts):
         ids = [numbers.get(token, 1) for token in text[:context]]
         found[row, : len(ids)] = ids
+    return found
+
+
+def terms_of(text: str) -> Iterator[str]:
+    """Yield the words, pairs of words, and parts of words of a text, in small letters.
+
+    These are the terms that scikit-learn's `TfidfVectorizer` counts by word and by `char_wb`, so that a model
+    which was trained on its counts can be used without it.
+
+    Example:
+        >>> list(terms_of("Go"))
+        ['go', '# g', '#go', '#o ', '# go', '#go ', '# go ']
+    """
+    text = text.lower()
+    words = _COUNTED_WORDS.findall(text)
+    yield from words
+    yield from map(" ".join, zip(words, words[1:], strict=False))
+    shortest, longest = NUM_CHARACTERS_OF_PART
+    for word in text.split():
+        padded = f" {word} "
+        for size in range(shortest, min(longest, len(padded)) + 1):
+            for first in range(len(padded) - size + 1):
+                yield PART + padded[first : first + size]
+
+
+def count_terms(texts: Sequence[str], terms: Sequence[str]) -> np.ndarray:
+    """Return how often terms occur in texts, as float32 of shape (texts, terms).
+
+    Args:
+        texts: The texts.
+        terms: Terms as `terms_of` yields them; others do not count.
+    """
+    places = {term: place for place, term in enumerate(terms)}
+    found = np.zeros((len(texts), len(terms)), dtype=np.float32)
+    for row, text in enumerate(texts):
+        for term, count in Counter(terms_of(text)).items():
+            if term in places:
+                found[row, places[term]] = count
     return found

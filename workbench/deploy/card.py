@@ -20,6 +20,8 @@ from workbench.files import write_atomically
 
 CARD = "card.json"
 MODEL = "model.onnx"
+COUNTS = "counts"
+"""What the graph takes where the inputs are texts whose terms are counted."""
 VERSION = 1
 """The version of the format, which grows when an older reader would misunderstand a card."""
 
@@ -133,7 +135,7 @@ class Statistics(_Part):
     """How the training data is distributed, in bins that drift is measured against.
 
     Attributes:
-        edges: Inner edges of the bins of numbers, increasing: `shares` has one bin more. A number that
+        edges: Inner edges of the bins of numbers, or of the numbers of words of texts, increasing: `shares` has one bin more. A number that
             equals an edge belongs to the bin above it, as `workbench.deploy.distributions` counts.
         categories: The categories that have a bin each; the last bin of `shares` is for all others.
         shares: The share of the known values in each bin.
@@ -168,6 +170,8 @@ class Card(_Part):
         statistics_from: The split that both distributions were measured on.
         answers: The distribution of the answers for the training data, by class or as numbers.
         num_train_samples: Number of samples that it was trained on.
+        terms: What the graph takes the counts of, in the texts of a sample, by `workbench.data.tokens`; empty
+            where it takes the inputs themselves.
     """
 
     version: int = VERSION
@@ -188,6 +192,7 @@ class Card(_Part):
     statistics_from: str = "train"
     answers: Statistics | None = None
     num_train_samples: int = 0
+    terms: tuple[str, ...] = ()
 
     def input(self, name: str) -> Input | None:
         """Return an input by its name; None if there is none."""

@@ -21,7 +21,7 @@ import numpy as np
 
 from workbench.deploy.card import MODEL, Card, Timing, read_card
 from workbench.deploy.feeds import feeds_of
-from workbench.deploy.predictor import open_session
+from workbench.deploy.predictor import Predictor, open_session
 from workbench.errors import ArgumentError, RunError
 
 HERE = "here"
@@ -129,12 +129,8 @@ def example_feeds(card: Card, folder: Path, batch: int) -> dict[str, np.ndarray]
         else np.array([one.example] * batch) if one.kind == "array" else [one.example] * batch
         for one in card.inputs
     }  # fmt: skip
-    feeds = feeds_of(card, columns)[0]
-    shapes = {one.name: one.shape for one in open_session(folder / MODEL, threads=1).get_inputs()}
-    shaped = {
-        name: values[:, None] if values.ndim == 1 and len(shapes[name]) == 2 else values
-        for name, values in feeds.items()
-    }
+    predictor = Predictor(card, open_session(folder / MODEL, threads=1))
+    shaped = predictor.shaped(feeds_of(card, columns)[0])
     return {name: each.astype(str) if each.dtype.kind == "O" else each for name, each in shaped.items()}
 
 

@@ -28,7 +28,7 @@ def num_bins(statistics: Statistics) -> int:
 
 
 def bin_of(statistics: Statistics, value: Any) -> int:
-    """Return the bin of a value; that of missing values is the last.
+    """Return the bin of a value, of a text that is no category by its words; that of missing values is the last.
 
     Example:
         >>> ages = Statistics(edges=(2.0, 4.0), shares=(0.2, 0.5, 0.3))
@@ -42,7 +42,12 @@ def bin_of(statistics: Statistics, value: Any) -> int:
             return statistics.categories.index(value)
         except ValueError:
             return len(statistics.categories)
-    return bisect.bisect_right(statistics.edges, value)
+    return bisect.bisect_right(statistics.edges, num_words(value) if isinstance(value, str) else value)
+
+
+def num_words(text: str) -> int:
+    """Return the number of words of a text, by which texts are compared."""
+    return len(text.split())
 
 
 @dataclass(frozen=True)

@@ -104,7 +104,7 @@ def add_trial(
     samples = _samples(tensors) if reading is None else reading.samples
     inputs = _inputs(samples, tensors, reading)
     member = Member.of(model, reading)
-    made = build([(member, 1.0)], inputs, output, _first(tensors, 7))
+    made = build([(member, 1.0)], inputs, output, [_first(tensors, 7)])
     answering = Answering(member, output)
 
     def expected(numbers: np.ndarray) -> np.ndarray:
@@ -124,7 +124,7 @@ def add_trial(
 def write(
     folder: Path, made: onnx.ModelProto, inputs: Sequence[Input], output: Output, samples: Mapping[str, Any],
     expected: Callable[[np.ndarray], np.ndarray], origin: Exported, *, split: str = "train",
-    format: str = ONNX, program: Program | None = None,
+    format: str = ONNX, program: Program | None = None, terms: Sequence[str] = (),
 ) -> Card:  # fmt: skip
     """Write a graph with its card and script, once it answers as the model does.
 
@@ -139,6 +139,7 @@ def write(
         split: The split that the samples come from.
         format: A further format; ONNX for none.
         program: The model for formats that lower a torch program.
+        terms: The terms of texts whose counts the graph takes; empty where it takes the inputs.
 
     Raises:
         RunError: If the graph answers otherwise than the model.
@@ -150,7 +151,7 @@ def write(
         trained_on=origin.trained_on, task=origin.task, inputs=tuple(inputs), outputs=(output,),
         metrics=tuple(_metric(name, value) for name, value in origin.values.items()),
         files={name: sha256_of(folder / name) for name in (MODEL, PREDICT)}, opset=OPSET,
-        num_train_samples=origin.num_train_samples,
+        num_train_samples=origin.num_train_samples, terms=tuple(terms),
     )  # fmt: skip
     card.write(folder)
     predictor = Predictor.open(folder)

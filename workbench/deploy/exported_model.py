@@ -18,9 +18,10 @@ import torch
 from torch import nn
 
 from workbench.data.columns import Column
+from workbench.data.encoders import TextEncoder
 from workbench.data.reading import Reading
-from workbench.deploy import table_graph
-from workbench.deploy.card import Input, Output
+from workbench.deploy import table_graph, text_graph
+from workbench.deploy.card import COUNTS, Input, Output
 from workbench.deploy.formats import Program
 from workbench.deploy.graph import Graph, onnx
 from workbench.deploy.onnx_export import write_onnx
@@ -42,7 +43,8 @@ class Member:
 
     Attributes:
         model: The model, on the CPU.
-        columns: How the columns of a table are encoded; empty where a sample is an array.
+        columns: How the columns of a table are encoded; empty where a sample is an array or a text.
+        texts: How the terms of texts are weighted; None where a sample is no text.
         mean: Subtracted from an array; a number, or one for each channel.
         scale: What an array is then divided by.
         target_mean: Added to a predicted number after scaling; one, or one for each number.
@@ -53,6 +55,7 @@ class Member:
 
     model: nn.Module
     columns: tuple[Column, ...] = ()
+    texts: TextEncoder | None = None
     mean: Any = 0.0
     scale: Any = 1.0
     target_mean: Any = 0.0
@@ -65,32 +68,37 @@ class Member:
         if reading is None:
             return cls(model)
         return cls(
-            model, reading.columns, reading.mean, reading.scale, reading.target_mean, reading.target_scale
-        )
+            model, reading.columns, mean=reading.mean, scale=reading.scale,
+            target_mean=reading.target_mean, target_scale=reading.target_scale,
+        )  # fmt: skip
 
 
 def build(
-    members: Sequence[tuple[Member, float]], inputs: Sequence[Input], output: Output, example: Any
-) -> onnx.ModelProto:
+    members: Sequence[tuple[Member, float]], inputs: Sequence[Input], output: Output,
+    examples: Sequence[Any], *, terms: Sequence[str] = (),
+) -> onnx.ModelProto:  # fmt: skip
     """Return the weighted mean of models as one graph.
 
     Args:
         members: Models with their weights, which sum to 1; all read the same inputs.
         inputs: What the graph takes.
         output: What it answers.
-        example: Some inputs of a model as it was trained with, arrays or tensors.
+        examples: For each model some inputs as it was trained with, arrays or tensors.
+        terms: The terms of texts whose counts the graph takes instead of the inputs; empty for other inputs.
 
     Raises:
         RunError: If a model cannot be exported.
     """
-    graph, example = Graph(), as_tensors(example)
+    graph = Graph()
     given: dict[str, str] = {}
-    for one in inputs:
+    if terms:
+        given[COUNTS] = graph.input(COUNTS, _FLOAT, (len(terms),))
+    for one in () if terms else inputs:
         dtype = np.dtype(object if one.dtype == "string" else one.dtype)
         given[one.name] = graph.input(one.name, dtype, one.shape if one.kind == "array" else (1,))
     parts = [
-        _answer(graph, add_member(graph, member, given, inputs, example), member, output)
-        for member, _ in members
+        _answer(graph, add_member(graph, member, given, as_tensors(example), terms), member, output)
+        for (member, _), example in zip(members, examples, strict=True)
     ]
     total = parts[0]
     if len(parts) > 1:
@@ -103,7 +111,7 @@ def build(
 
 
 def add_member(
-    graph: Graph, member: Member, given: Mapping[str, str], inputs: Sequence[Input], example: Any
+    graph: Graph, member: Member, given: Mapping[str, str], example: Any, terms: Sequence[str] = ()
 ) -> str:
     """Add the encoding and the model to a graph; return the value of the model's outputs.
 
@@ -111,14 +119,16 @@ def add_member(
         graph: The graph.
         member: The model and how its inputs are converted.
         given: The values of the inputs by name.
-        inputs: What the graph takes.
         example: Some inputs as the model takes them.
+        terms: The terms of texts that are counted.
 
     Raises:
         RunError: If the model cannot be exported.
     """
     if member.columns:
         values = [table_graph.encode(graph, member.columns, dict(given))]
+    elif member.texts is not None:
+        values = [text_graph.encode(graph, member.texts, terms, given[COUNTS])]
     else:
         values = list(given.values())
         if member.image_shape is not None or _is_encoded(member):

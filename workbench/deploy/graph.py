@@ -26,6 +26,8 @@ BATCH = "batch"
 class Graph:
     """A graph under construction; values are known by their names.
 
+    What several models of an ensemble compute alike, such as the encoding of their inputs, is there once.
+
     Example:
         >>> graph = Graph()
         >>> rows = graph.input("rows", np.dtype("float32"), (3,))
@@ -40,6 +42,7 @@ class Graph:
         self._constants: list[Any] = []
         self._inputs: list[Any] = []
         self._number = 0
+        self._known: dict[tuple[object, ...], str] = {}
         self._domains: dict[str, int] = {"": OPSET, ML: _ML_OPSET}
 
     def input(self, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> str:
@@ -54,18 +57,23 @@ class Graph:
         return name
 
     def constant(self, values: Any) -> str:
-        """Add a constant; return its name."""
-        name = self._new("constant")
-        self._constants.append(numpy_helper.from_array(np.asarray(values), name))
-        return name
+        """Add a constant, unless it is there already; return its name."""
+        array = np.asarray(values)
+        key = ("constant", array.dtype, array.shape, array.tobytes())
+        if key not in self._known:
+            self._known[key] = self._new("constant")
+            self._constants.append(numpy_helper.from_array(array, self._known[key]))
+        return self._known[key]
 
     def add(self, kind: str, *inputs: str, domain: str = "", **attributes: Any) -> str:
-        """Add a node with one output; return the name of the output."""
-        output = self._new(kind)
-        self._nodes.append(
-            helper.make_node(kind, list(inputs), [output], name=output, domain=domain, **attributes)
-        )
-        return output
+        """Add a node with one output, unless it is there already; return the name of the output."""
+        key = (kind, inputs, domain, repr(attributes))
+        if key not in self._known:
+            output = self._known[key] = self._new(kind)
+            self._nodes.append(
+                helper.make_node(kind, list(inputs), [output], name=output, domain=domain, **attributes)
+            )
+        return self._known[key]
 
     def inline(self, model: onnx.ModelProto, given: tuple[str, ...]) -> str:
         """Add a whole model with one output; return the name of the output.

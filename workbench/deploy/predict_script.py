@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 
+from workbench.data.tokens import NUM_CHARACTERS_OF_PART
 from workbench.deploy.card import Input, Output
 from workbench.deploy.feeds import MISSING_TEXTS
 from workbench.models.found_boxes import MAX_BOXES, MAX_OVERLAP, MIN_SCORE
@@ -61,6 +62,32 @@ def read(path):
     taken = CARD["inputs"][0]
     with open(path, newline="", encoding="utf-8-sig") as file:
         return {taken["name"]: np.array([ids(taken, row[taken["name"]]) for row in csv.DictReader(file)])}
+'''
+
+_COUNTS = '''
+MISSING = set(MISSING_TEXTS)
+
+
+def terms(text):
+    """Return the words of a text, pairs of words, and parts of words."""
+    text = text.lower()
+    words = re.findall(r"\\b\\w\\w+\\b", text)
+    padded = [f" {word} " for word in text.split()]
+    parts = (word[i : i + n] for word in padded for n in range(FEWEST, MOST) for i in range(len(word) - n + 1))
+    return [*words, *map(" ".join, zip(words, words[1:])), *("#" + part for part in parts)]
+
+
+def read(path):
+    """Return how often the terms of the model occur in the texts of a table."""
+    with open(path, newline="", encoding="utf-8-sig") as file:
+        rows = [[row[each["name"]] for each in CARD["inputs"]] for row in csv.DictReader(file)]
+    places = {term: place for place, term in enumerate(CARD["terms"])}
+    counts = np.zeros((len(rows), len(places)), np.float32)
+    for row, texts in enumerate(rows):
+        for term in terms(" ".join("" if text in MISSING else text for text in texts)):
+            if term in places:
+                counts[row, places[term]] += 1
+    return {"counts": counts}
 '''
 
 _TABLE = '''
@@ -147,8 +174,9 @@ def script(taken: Input, output: Output) -> str:
     """
     found = _BEGIN + _reading(taken) + (_FIND_BOXES if output.kind == "boxes" else "") + _END
     used = [name for name in _MODULES if f"{name}." in found]
+    fewest, most = NUM_CHARACTERS_OF_PART
     values = {
-        "ANSWER": _answer(output), "MODULES": ", ".join(used),
+        "FEWEST": str(fewest), "MOST": str(most + 1), "ANSWER": _answer(output), "MODULES": ", ".join(used),
         "MISSING_TEXTS": json.dumps(sorted(MISSING_TEXTS)),
         "MIN_SCORE": f"{MIN_SCORE:g}", "MAX_BOXES": f"{MAX_BOXES:g}", "MAX_OVERLAP": f"{MAX_OVERLAP:g}",
     }  # fmt: skip
@@ -162,6 +190,8 @@ def _reading(taken: Input) -> str:
         return _TEXTS
     if taken.columns:
         return _SERIES
+    if taken.kind == "text":
+        return _COUNTS
     return _ARRAYS if taken.kind == "array" else _TABLE
 
 

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 from typing_extensions import Self
 
-from workbench.deploy.card import MODEL, Card, read_card, sha256_of
+from workbench.data.tokens import count_terms
+from workbench.deploy.card import COUNTS, MODEL, Card, read_card, sha256_of
 from workbench.deploy.feeds import feeds_of
 from workbench.deploy.packages import needs
 from workbench.errors import RunError, first_line_of
@@ -96,7 +97,10 @@ class Predictor:
         return self._session.run(None, self.shaped(feeds))[0]
 
     def shaped(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return values in the shapes of the graph, which may take a column as a table of one column."""
+        """Return values as the graph takes them: a column perhaps as a table of one, texts as counts of terms."""
+        if self.card.terms:
+            texts = zip(*(feeds[one.name] for one in self.card.inputs), strict=True)
+            return {COUNTS: count_terms([" ".join(each) for each in texts], self.card.terms)}
         return {
             name: values[:, None] if values.ndim == 1 and self._shapes.get(name) == [1] else values
             for name, values in feeds.items()

@@ -30,7 +30,8 @@ def columns_from(card: Card, samples: Any) -> Mapping[str, Any]:
     Args:
         card: The card of the model.
         samples: The path of a .csv, .tsv, .parquet or .npy file; a data frame; a mapping of columns; a list
-            of rows, each a mapping; or an array, for a model that takes arrays.
+            of rows, each a mapping; an array, for a model that takes arrays; or texts, for one that takes a
+            text.
 
     Raises:
         DataError: If it cannot be read, or is something else.
@@ -50,6 +51,8 @@ def columns_from(card: Card, samples: Any) -> Mapping[str, Any]:
                 if any(one.name in row for row in samples)}  # fmt: skip
     if _takes_array(card):
         return {card.inputs[0].name: np.asarray(samples)}
+    if [one.kind for one in card.inputs] == ["text"] and np.ndim(samples) == 1:
+        return {card.inputs[0].name: list(samples)}
     if isinstance(samples, np.ndarray) and samples.ndim == 2:
         places = [_UNNAMED.fullmatch(one.name) for one in card.inputs]
         if all(places):  # the columns of an array have their place as their name

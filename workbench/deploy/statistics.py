@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from workbench.deploy.card import Card, Statistics
+from workbench.deploy.card import Card, Input, Statistics
+from workbench.deploy.distributions import num_words
 from workbench.deploy.feeds import feeds_of
 
 _NUM_BINS = 10
@@ -23,12 +24,15 @@ def describe_samples(card: Card, samples: Mapping[str, Any]) -> dict[str, Statis
         samples: Training samples as users have them, by input.
     """
     feeds = feeds_of(card, samples)[0]
-    return {
-        one.name: of_texts(feeds[one.name].tolist())
-        if one.dtype == "string"
-        else of_numbers(feeds[one.name].reshape(len(feeds[one.name]), -1).mean(axis=1))
-        for one in card.inputs
-    }
+    return {one.name: _of_input(one, feeds[one.name]) for one in card.inputs}
+
+
+def _of_input(one: Input, values: np.ndarray) -> Statistics:
+    if one.kind == "category":
+        return of_texts(values.tolist())
+    if one.kind == "text":
+        return of_numbers(np.array([num_words(text) or np.nan for text in values.tolist()]))
+    return of_numbers(values.reshape(len(values), -1).mean(axis=1))
 
 
 def of_numbers(values: np.ndarray) -> Statistics:

@@ -7,6 +7,7 @@ whole model, and the card, are left to `exported_bundle`.
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -107,8 +108,8 @@ def _graph(
             )
             for one in inputs
         }  # fmt: skip
-        whole = Member(part, member.columns, member.mean, member.scale, image_shape=member.image_shape)
-        values = add_member(graph, whole, given, inputs, example)
+        whole = replace(member, model=part)
+        values = add_member(graph, whole, given, example)
     else:
         values = _inline(graph, part, graph.input(INPUTS, _FLOAT, tuple(example.shape[1:])), example)
     outputs = values if is_last else _inline(graph, model.heads[number], values, after)
