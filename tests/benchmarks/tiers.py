@@ -129,7 +129,9 @@ def responses(bundle: Path, time_s: float) -> dict[str, Any]:
             measured = measure_tiers(
                 file, bundle, bundle, inputs, targets, scheduler=scheduler, moments_s=moments_s
             )
-            expected = expected_of(system, measured.probes, framings_s)[scheduler]
+            expected = expected_of(
+                system, measured.probes, framings_s, bytes_per_sample=measured.bytes_per_sample
+            )[scheduler]
             answered_far = measured.answered_by["cloud"]
             each.append(
                 {

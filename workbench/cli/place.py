@@ -206,9 +206,10 @@ def _show(
         print_json(document if leaks is None else {**document, "leak": [asdict(each) for each in leaks]})
         return
     groups = ["of groups"] if tiers.place.labels else []
+    link = ["busiest link"] if len(system.names) > 1 else []
     table = make_table("scheduler", "accuracy", *groups, "p50", "p95", "95 %", "bytes", "energy", *(
         f"load {name}" for name in system.names
-    ))  # fmt: skip
+    ), *link)  # fmt: skip
     for each in plans:
         joules = each.outcome.joules_per_sample
         energy = f"{format_number(joules * 1e3)} mJ" if joules else ""
@@ -219,6 +220,7 @@ def _show(
             format_duration(each.p95_s), format_range(each.low, each.high, format_duration),
             format_bytes(each.outcome.bytes_per_sample), energy,
             *(format_percent(each.outcome.load[name]) for name in system.names),
+            *(format_percent(max(each.outcome.link_load.values(), default=0.0)) for _ in link),
         )  # fmt: skip
     make_console().print(table)
     echo()

@@ -143,7 +143,9 @@ def _measure(
             charge_s=Mapping().charge_s(system), groups=groups,
         )  # fmt: skip
         framings_s = framings_of(stages_of(tiers, bundle), tiers.privacy)
-        expected = expected_of(system, measured.probes, framings_s)[runs_as]
+        expected = expected_of(
+            system, measured.probes, framings_s, bytes_per_sample=measured.bytes_per_sample
+        )[runs_as]
     return replace(measured, scheduler=scheduler), expected, _steps(system, measured.probes)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 
 import numpy as np
 
@@ -72,7 +73,7 @@ def terms_of(text: str) -> Iterator[str]:
     text = text.lower()
     words = _COUNTED_WORDS.findall(text)
     yield from words
-    yield from map(" ".join, zip(words, words[1:], strict=False))
+    yield from map(" ".join, pairwise(words))
     shortest, longest = NUM_CHARACTERS_OF_PART
     for word in text.split():
         padded = f" {word} "

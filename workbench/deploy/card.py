@@ -135,8 +135,9 @@ class Statistics(_Part):
     """How the training data is distributed, in bins that drift is measured against.
 
     Attributes:
-        edges: Inner edges of the bins of numbers, or of the numbers of words of texts, increasing: `shares` has one bin more. A number that
-            equals an edge belongs to the bin above it, as `workbench.deploy.distributions` counts.
+        edges: Inner edges of the bins of numbers, or of the numbers of words of texts, increasing: `shares`
+            has one bin more. A number that equals an edge belongs to the bin above it, as
+            `workbench.deploy.distributions` counts.
         categories: The categories that have a bin each; the last bin of `shares` is for all others.
         shares: The share of the known values in each bin.
         missing: The share of missing values.

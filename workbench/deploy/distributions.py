@@ -28,7 +28,7 @@ def num_bins(statistics: Statistics) -> int:
 
 
 def bin_of(statistics: Statistics, value: Any) -> int:
-    """Return the bin of a value, of a text that is no category by its words; that of missing values is the last.
+    """Return the bin of a value, of a text by its number of words; that of missing values is the last.
 
     Example:
         >>> ages = Statistics(edges=(2.0, 4.0), shares=(0.2, 0.5, 0.3))

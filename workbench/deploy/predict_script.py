@@ -73,8 +73,9 @@ def terms(text):
     text = text.lower()
     words = re.findall(r"\\b\\w\\w+\\b", text)
     padded = [f" {word} " for word in text.split()]
-    parts = (word[i : i + n] for word in padded for n in range(FEWEST, MOST) for i in range(len(word) - n + 1))
-    return [*words, *map(" ".join, zip(words, words[1:])), *("#" + part for part in parts)]
+    sizes = range(FEWEST, MOST)
+    parts = ["#" + each[i : i + n] for each in padded for n in sizes for i in range(len(each) - n + 1)]
+    return words + [" ".join(pair) for pair in zip(words, words[1:])] + parts
 
 
 def read(path):

@@ -97,7 +97,7 @@ class Predictor:
         return self._session.run(None, self.shaped(feeds))[0]
 
     def shaped(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return values as the graph takes them: a column perhaps as a table of one, texts as counts of terms."""
+        """Return values as the graph takes them: a column as a table of one, texts as counts of terms."""
         if self.card.terms:
             texts = zip(*(feeds[one.name] for one in self.card.inputs), strict=True)
             return {COUNTS: count_terms([" ".join(each) for each in texts], self.card.terms)}

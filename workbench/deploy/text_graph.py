@@ -1,4 +1,4 @@
-"""The weights of counted terms as nodes of a graph: it computes what `TextEncoder` does once terms are counted.
+"""The weights of counted terms as nodes of a graph, which computes what `TextEncoder` does with counts.
 
 Counting is left to `workbench.data.tokens`, and in a bundle to its script.
 """

@@ -175,7 +175,9 @@ class TiersView(anywidget.AnyWidget):
         )  # fmt: skip
         self.measured = measured
         framings_s = framings_of(stages_of(file, bundle), file.privacy)
-        times = expected_of(system, measured.probes, framings_s)[request.scheduler]
+        times = expected_of(system, measured.probes, framings_s, bytes_per_sample=measured.bytes_per_sample)[
+            request.scheduler
+        ]
         planned = _point_of(request.scheduler, SCHEDULERS.load(request.scheduler)().expect(system))
         self._show_run(
             self._run.model_copy(

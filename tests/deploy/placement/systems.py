@@ -21,6 +21,7 @@ def system(
     *, devices: int = 1000, servers: int = 8, arrivals_per_s: float = 0.1,
     device_s: tuple[float, float] = (0.005, 0.2), server_s: tuple[float, float] = (0.001, 0.04),
     send_s: float = 0.03, received_s: float = 0.0, threshold: float = 0.5, sent_accuracy: float | None = None,
+    link_s: float = 0.0,
 ) -> System:  # fmt: skip
     zero = np.zeros(2)
     return System(
@@ -32,4 +33,5 @@ def system(
         raw_bytes=np.array([0.0, 800.0]), send_j=zero, raw_j=zero, power=np.array([2.0, 0.0]),
         evidence=two_exits(), thresholds=(threshold, 0.0),
         sent_evidence=None if sent_accuracy is None else two_exits(accuracy=sent_accuracy),
+        links_s=np.array([link_s]), links_raw_s=np.array([2 * link_s]),
     )  # fmt: skip

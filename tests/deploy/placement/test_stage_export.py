@@ -13,8 +13,11 @@ from workbench.errors import RunError
 
 
 @pytest.mark.slow
-def test_each_stage_is_a_graph_that_answers_as_its_exit_does(tmp_path: Path) -> None:
-    exported(tmp_path, "convnet", "digits", exits=1, width=4)
+@pytest.mark.parametrize(("model", "options"), [("convnet", {"width": 4}), ("mlp", {"hidden_width": 8})])
+def test_each_stage_is_a_graph_that_answers_as_its_exit_does(
+    model: str, options: dict[str, int], tmp_path: Path
+) -> None:
+    exported(tmp_path, model, "digits", exits=1, **options)
     stages, evidence = read_stages(tmp_path), read_evidence(tmp_path)
     assert [stage.file for stage in stages.stages] == ["stage_0.onnx", "stage_1.onnx"]
     first = open_session(tmp_path / "stage_0.onnx")

@@ -61,7 +61,7 @@ def best_cut(bundle: Path, sending: Sending, *, at: np.ndarray | None = None) ->
         tuple(one.name for one in measured.graph.sent(is_there)),
         np.stack([nodes_s @ part + measured.calls_s for part in parts], axis=1), sent.send_s,
         sent.received_s, sent.num_bytes, sent.energy_j,
-        {**alone_s, "cut": measured.alone_s(is_there, sending)},
+        {**alone_s, "cut": measured.alone_s(is_there, sending)}, sent.links_s,
     )  # fmt: skip
 
 

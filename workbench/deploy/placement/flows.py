@@ -6,7 +6,7 @@ Two kinds of it are compared: what closed forms expect, and what a simulation pl
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -27,7 +27,7 @@ class Route:
 
     share: float
     fixed_s: np.ndarray
-    waits: tuple[Wait, ...] = ()
+    waits: Sequence[Wait] = ()
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,7 @@ class Outcome:
         bytes_per_sample: Bytes that leave the first tier for a request, in the mean.
         joules_per_sample: Energy of the first tier for a request, as far as it is known.
         load: For each tier, the share of the time that its machines compute.
+        link_load: For each link that is used, the share of the time that it carries requests.
     """
 
     response_s: np.ndarray
@@ -47,6 +48,12 @@ class Outcome:
     bytes_per_sample: float
     joules_per_sample: float
     load: dict[str, float]
+    link_load: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def highest_load(self) -> float:
+        """The highest load of a tier or a link; from 1 on, a queue grows without end."""
+        return max([*self.load.values(), *self.link_load.values()])
 
     def quantile_s(self, share: float) -> float:
         """Return the time within which that share of the requests is answered."""
@@ -55,8 +62,6 @@ class Outcome:
 
 def responses(routes: Sequence[Route], *, seed: int = 0) -> np.ndarray:
     """Return response times as they are distributed over routes.
-
-    Of a queue only the share that waits and the mean wait are known: the waits are drawn as exponential ones.
 
     Args:
         routes: Routes whose shares sum to 1.
@@ -71,8 +76,6 @@ def responses(routes: Sequence[Route], *, seed: int = 0) -> np.ndarray:
         times_s = route.fixed_s[random.integers(len(route.fixed_s), size=number)].astype(float)
         for wait in route.waits:
             if wait.probability > 0:
-                drawn = random.exponential(1.0, number) * (random.random(number) < wait.probability)
-                with np.errstate(invalid="ignore"):
-                    times_s += np.where(drawn > 0, drawn * (wait.mean_s / wait.probability), 0.0)
+                times_s += wait.draw(number, random)
         found.append(times_s)
     return np.concatenate(found)

@@ -1,7 +1,6 @@
 """The schedulers: where a request is computed, as closed forms expect it and as a simulation plays it.
 
-The first stage is computed where the request begins, except by `cloud`. A request that does not leave at the
-first exit goes on: on its own device, or on a later tier.
+The first stage is computed where a request begins, except by `cloud`; the rest there or on a later tier.
 """
 
 from __future__ import annotations
@@ -15,13 +14,21 @@ import numpy as np
 
 from workbench.deploy.placement.cascade import accuracy_at, exits_at
 from workbench.deploy.placement.flows import Outcome, Route, responses
+from workbench.deploy.placement.link_queues import (
+    PlayedLinks,
+    bounded_waits,
+    link_loads,
+    link_waits,
+    played_link_waits_s,
+    rate_of,
+)
 from workbench.deploy.placement.played_queues import (
     Requests,
     ends_at_devices,
     ends_at_servers,
     first_stages,
 )
-from workbench.deploy.placement.queues import Wait, bounded_wait, wait_of
+from workbench.deploy.placement.queues import wait_of, wait_of_times
 from workbench.deploy.placement.schedulers import SCHEDULERS
 from workbench.deploy.placement.system import System
 
@@ -57,8 +64,8 @@ class End:
         """Return what closed forms expect of it."""
         exits = _exits_here(system, system.exits)
         times_s = system.until_s[0][exits]
-        wait = _wait_of(system.arrivals_per_s, times_s, 1)
-        return _outcome(system, responses([Route(1.0, times_s, (wait,))]), exits, times_s, np.zeros(1), 0, 0)
+        response_s = responses([Route(1.0, times_s, [wait_of_times(system.arrivals_per_s, times_s)])])
+        return _outcome(system, response_s, exits, times_s, np.zeros(1), 0, 0, {})
 
     def play(self, system: System, requests: Requests) -> Outcome:
         """Return what becomes of drawn requests."""
@@ -66,7 +73,7 @@ class End:
         times_s = system.until_s[0][exits]
         ends = ends_at_devices(requests, times_s)
         is_correct = system.evidence.is_correct[requests.sample, exits]
-        return _played(system, requests, ends, is_correct, times_s, {})
+        return _played(system, requests, ends, is_correct, times_s, {}, 0, 0, {})
 
 
 class Cloud:
@@ -78,11 +85,13 @@ class Cloud:
         """Return what closed forms expect of it."""
         system = system.sending_raw()
         times_s = system.whole_s[-1][system.exits]
-        wait = _wait_of(system.total_per_s, times_s, system.counts[-1])
         fixed_s = times_s + system.mates_s[-1] + system.send_raw_s[-1] + system.back_s[-1]
+        waits = link_waits(system, system.links_raw_s, system.total_per_s)
+        waits.append(wait_of_times(system.total_per_s, times_s, system.counts[-1]))
         return _outcome(
-            system, responses([Route(1.0, fixed_s, (wait,))]), system.exits, np.zeros(1), times_s,
+            system, responses([Route(1.0, fixed_s, waits)]), system.exits, np.zeros(1), times_s,
             system.raw_bytes[-1], system.raw_j[-1],
+            link_loads(system, system.links_raw_s, system.total_per_s),
         )  # fmt: skip
 
     def play(self, system: System, requests: Requests) -> Outcome:
@@ -90,11 +99,13 @@ class Cloud:
         system = system.sending_raw()
         exits = system.exits[requests.sample]
         times_s = system.whole_s[-1][exits]
-        ready = requests.arrival_s + system.send_raw_s[-1]
+        waits_s = played_link_waits_s(system, system.links_raw_s, requests.arrival_s, requests.device)
+        ready = requests.arrival_s + waits_s + system.send_raw_s[-1]
         ends = ends_at_servers(ready, times_s, system.counts[-1]) + system.mates_s[-1] + system.back_s[-1]
         return _played(
             system, requests, ends, system.evidence.is_correct[requests.sample, exits], np.zeros(len(ends)),
             {len(system.names) - 1: times_s}, system.raw_bytes[-1], system.raw_j[-1],
+            link_loads(system, system.links_raw_s, rate_of(requests)),
         )  # fmt: skip
 
 
@@ -194,11 +205,11 @@ class Mapping:
         charges_s = [0.0, *(max(0.0, -advantage_s) + here_s.mean() * part for part in _CHARGES), np.inf]
         found = [self._expect(system, float(charge_s)) for charge_s in charges_s]
         times_s = np.array([outcome.quantile_s(0.95) for outcome in found])
-        is_stable = np.array([max(outcome.load.values()) < 1.0 for outcome in found])
+        is_stable = np.array([outcome.highest_load < 1.0 for outcome in found])
         if is_stable.any():
             times_s[~is_stable] = np.inf
         if np.isinf(times_s).all():
-            return float(charges_s[int(np.argmin([max(outcome.load.values()) for outcome in found]))])
+            return float(charges_s[int(np.argmin([outcome.highest_load for outcome in found]))])
         return float(charges_s[int(np.argmax(times_s <= _EQUAL * times_s.min()))])
 
     def expect(self, system: System) -> Outcome:
@@ -214,34 +225,32 @@ class Mapping:
         return here_s, there_s, float(here_s.mean() - there_s.mean() - away_s)
 
     def _expect(self, system: System, charge_s: float) -> Outcome:
-        sending, last = system.sending(), len(system.names) - 1
-        goes_on = system.exits > 0
+        sending, goes_on, last = system.sending(), system.exits > 0, len(system.names) - 1
         if not system.can_finish_here or not goes_on.any() or np.isinf(charge_s):
             return _expect_sent(sending, sending.exits)
         here_s, there_s, advantage_s = self._rest_s(system)
         away_s = float(system.send_s[last] + system.back_s[last] + system.mates_s[last])
-        rate = system.total_per_s * float(goes_on.mean())
-        queue = bounded_wait(rate, float(there_s.mean()), system.counts[last], advantage_s + charge_s)
-        sent = (1.0 - queue.blocked) * float(goes_on.mean())
-        kept = float(goes_on.mean()) - sent
-        first_s = system.stage_s[0, 0]
+        first_s, share = system.stage_s[0, 0], float(goes_on.mean())
+        queues = bounded_waits(system, there_s, share, advantage_s + charge_s)
+        blocked = queues[0].blocked
+        sent, kept = (1.0 - blocked) * share, blocked * share
         device_s = np.concatenate([[first_s], first_s + here_s])
         weights = np.array([1.0 - kept, *([kept / len(here_s)] * len(here_s))])
-        line = _weighted_wait(system.arrivals_per_s, device_s, weights)
+        line = wait_of_times(system.arrivals_per_s, device_s, weights=weights)
         routes = [
-            Route(1.0 - float(goes_on.mean()), np.full(1, first_s), (line,)),
+            Route(1.0 - share, np.full(1, first_s), (line,)),
             Route(kept, first_s + here_s, (line,)),
-            Route(sent, first_s + there_s + away_s, (line, queue)),
+            Route(sent, first_s + there_s + away_s, (line, *queues)),
         ]
         load = dict.fromkeys(system.names, 0.0)
         load[system.names[0]] = system.arrivals_per_s * float(device_s @ weights)
         load[system.names[last]] = system.total_per_s * sent * float(there_s.mean()) / system.counts[last]
-        accuracy = queue.blocked * accuracy_at(system.evidence, system.exits) + (
-            1.0 - queue.blocked
-        ) * accuracy_at(sending.evidence, sending.exits)
+        accuracy = blocked * accuracy_at(system.evidence, system.exits)
+        accuracy += (1.0 - blocked) * accuracy_at(sending.evidence, sending.exits)
         return Outcome(
             responses(routes), accuracy, sent * float(system.sent_bytes[last]),
             float(device_s @ weights) * system.power[0] + sent * float(system.send_j[last]), load,
+            link_loads(system, system.links_s, system.total_per_s * sent),
         )  # fmt: skip
 
     def play(self, system: System, requests: Requests) -> Outcome:
@@ -258,11 +267,12 @@ class Mapping:
         device_s = system.stage_s[0, 0] + np.where((where == 0) & (exits > 0), system.rest_s[0][exits], 0.0)
         device_s = np.where(np.isfinite(device_s), device_s, system.stage_s[0, 0])
         work = {tier: np.where(where == tier, system.rest_s[tier][exits], 0.0) for tier in places if tier > 0}
-        goes_away = where > 0
+        passes = np.array([(where > link).mean() for link in range(len(system.links_s))])
         return _played(
             system, requests, ends, is_correct, device_s, work,
-            float(np.where(goes_away, system.sent_bytes[where], 0.0)[requests.counted].mean()),
-            float(np.where(goes_away, system.send_j[where], 0.0)[requests.counted].mean()),
+            float(system.sent_bytes[where][requests.counted].mean()),
+            float(system.send_j[where][requests.counted].mean()),
+            link_loads(system, system.links_s * passes, rate_of(requests)),
         )  # fmt: skip
 
 
@@ -276,9 +286,10 @@ def _map(
     """
     first_s = float(system.stage_s[0, 0])
     device_free = [0.0] * system.counts[0]
+    links = PlayedLinks.of(system, rate_of(requests, exits_here > 0))
     others = [
         (tier, float(system.send_s[tier]), float(system.back_s[tier] + system.mates_s[tier]),
-         system.rest_s[tier].tolist(), [0.0] * system.counts[tier])
+         system.rest_s[tier].tolist(), [0.0] * system.counts[tier], links[tier])
         for tier in places if tier > 0
     ]  # fmt: skip
     here_s = system.rest_s[0].tolist() if 0 in places else [np.inf] * system.stage_s.shape[1]
@@ -292,8 +303,8 @@ def _map(
         if not leaves:
             continue
         best, chosen, line, busy_until = done + here_s[leaves] + charge_s, 0, None, 0.0
-        for tier, send, back, service, free_s in others:
-            ready = done + send
+        for tier, send, back, service, free_s, path in others:
+            ready = done + send + (path.wait_s(device, done) if path.can_wait else 0.0)
             finish = (ready if ready > free_s[0] else free_s[0]) + service[leaves_there[request]]
             if finish + back < best:
                 best, chosen, line, busy_until = finish + back, tier, free_s, finish
@@ -301,6 +312,7 @@ def _map(
             best = device_free[device] = done + here_s[leaves]
         else:
             replace(line, busy_until)
+            links[chosen].send(device, done)
         ends[request], where[request] = best, chosen
     return ends, where
 
@@ -321,20 +333,6 @@ def _exits_here(system: System, exits: np.ndarray) -> np.ndarray:
     return np.minimum(exits, int(np.isfinite(system.until_s[0]).sum()) - 1)
 
 
-def _wait_of(arrivals_per_s: float, times_s: np.ndarray, num_servers: int) -> Wait:
-    return _weighted_wait(arrivals_per_s, times_s, np.full(len(times_s), 1 / len(times_s)), num_servers)
-
-
-def _weighted_wait(
-    arrivals_per_s: float, times_s: np.ndarray, weights: np.ndarray, num_servers: int = 1
-) -> Wait:
-    mean_s = float(times_s @ weights)
-    if mean_s <= 0 or arrivals_per_s <= 0:
-        return Wait(0.0, 0.0)
-    variation = max(0.0, float((times_s**2) @ weights) / mean_s**2 - 1.0)
-    return wait_of(arrivals_per_s, mean_s, num_servers, variation=variation)
-
-
 def _expect_sent(system: System, exits: np.ndarray) -> Outcome:
     goes_on = exits > 0
     share = float(goes_on.mean())
@@ -343,12 +341,14 @@ def _expect_sent(system: System, exits: np.ndarray) -> Outcome:
     routes = [Route(1.0 - share, np.full(1, first_s), (line,))]
     there_s = system.rest_s[-1][exits[goes_on]]
     if share:
-        queue = _wait_of(system.total_per_s * share, there_s, system.counts[-1])
+        queue = wait_of_times(system.total_per_s * share, there_s, system.counts[-1])
         away_s = system.send_s[-1] + system.back_s[-1] + system.mates_s[-1]
-        routes.append(Route(share, first_s + there_s + away_s, (line, queue)))
+        waits = link_waits(system, system.links_s, system.total_per_s * share, before_s=first_s)
+        routes.append(Route(share, first_s + there_s + away_s, (line, queue, *waits)))
     return _outcome(
         system, responses(routes), exits, np.full(1, first_s), system.rest_s[-1][exits],
         share * system.sent_bytes[-1], share * system.send_j[-1],
+        link_loads(system, system.links_s, system.total_per_s * share),
     )  # fmt: skip
 
 
@@ -358,20 +358,21 @@ def _play_sent(system: System, requests: Requests, exits: np.ndarray) -> Outcome
     goes_on = exits > 0
     work_s = system.rest_s[-1][exits]
     away_s = system.mates_s[-1] + system.back_s[-1]
-    ends[goes_on] = away_s + ends_at_servers(
-        ends[goes_on] + system.send_s[-1], work_s[goes_on], system.counts[-1]
-    )
+    waits_s = played_link_waits_s(system, system.links_s, ends[goes_on], requests.device[goes_on])
+    ready = ends[goes_on] + waits_s + system.send_s[-1]
+    ends[goes_on] = away_s + ends_at_servers(ready, work_s[goes_on], system.counts[-1])
     share = float(goes_on[requests.counted].mean())
     return _played(
         system, requests, ends, system.evidence.is_correct[requests.sample, exits], device_s,
         {len(system.names) - 1: work_s},
         share * system.sent_bytes[-1], share * system.send_j[-1],
+        link_loads(system, system.links_s, rate_of(requests, goes_on)),
     )  # fmt: skip
 
 
 def _outcome(
     system: System, response_s: np.ndarray, exits: np.ndarray, device_s: np.ndarray, work_s: np.ndarray,
-    num_bytes: float, joules: float,
+    num_bytes: float, joules: float, link_load: dict[str, float],
 ) -> Outcome:  # fmt: skip
     load = dict.fromkeys(system.names, 0.0)
     load[system.names[0]] = system.arrivals_per_s * float(device_s.mean())
@@ -379,13 +380,13 @@ def _outcome(
         load[system.names[-1]] = system.total_per_s * float(work_s.mean()) / system.counts[-1]
     return Outcome(
         response_s, accuracy_at(system.evidence, exits), float(num_bytes),
-        float(device_s.mean() * system.power[0] + joules), load,
+        float(device_s.mean() * system.power[0] + joules), load, link_load,
     )  # fmt: skip
 
 
 def _played(
     system: System, requests: Requests, ends: np.ndarray, is_correct: np.ndarray, device_s: np.ndarray,
-    work: dict[int, np.ndarray], num_bytes: float = 0.0, joules: float = 0.0,
+    work: dict[int, np.ndarray], num_bytes: float, joules: float, link_load: dict[str, float],
 ) -> Outcome:  # fmt: skip
     kept = requests.counted
     elapsed_s = float(requests.arrival_s[-1] - requests.arrival_s[kept][0])
@@ -395,5 +396,5 @@ def _played(
         load[system.names[tier]] = float(work_s[kept].sum()) / elapsed_s / system.counts[tier]
     return Outcome(
         (ends - requests.arrival_s)[kept], float(is_correct[kept].mean()), float(num_bytes),
-        float(device_s[kept].mean() * system.power[0] + joules), load,
+        float(device_s[kept].mean() * system.power[0] + joules), load, link_load,
     )  # fmt: skip

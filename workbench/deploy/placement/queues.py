@@ -10,6 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+_HEAVY = 0.95
+"""The load from which waits are exponential ones nearly exactly."""
+
 
 @dataclass(frozen=True)
 class Wait:
@@ -19,11 +22,35 @@ class Wait:
         probability: Share of the requests that wait at all.
         mean_s: Mean wait of all requests, infinite where the queue grows without end.
         blocked: Share of the requests that are sent elsewhere because the queue is full.
+        constant_s: The service time of one server that takes the same for each request, which says how waits
+            are distributed; 0 where there is none.
     """
 
     probability: float
     mean_s: float
     blocked: float = 0.0
+    constant_s: float = 0.0
+
+    def draw(self, number: int, random: np.random.Generator) -> np.ndarray:
+        """Return waits as they are distributed.
+
+        For a server with a constant service time they are exact: the sum of a geometric number of uniform
+        ones. Else only the share that waits and the mean wait are known: they are drawn as exponential ones.
+
+        Args:
+            number: How many.
+            random: What they are drawn with.
+
+        Source: Pollaczek (1930) and Khinchine (1932), in the form of Benes (1957).
+        """
+        if self.constant_s > 0 and self.probability < _HEAVY:
+            ahead = random.geometric(1.0 - self.probability, number) - 1
+            ends = np.cumsum(ahead)
+            sums = np.concatenate([[0.0], np.cumsum(random.random(int(ends[-1])))])
+            return self.constant_s * (sums[ends] - sums[ends - ahead])
+        drawn = random.exponential(1.0, number) * (random.random(number) < self.probability)
+        with np.errstate(invalid="ignore"):
+            return np.where(drawn > 0, drawn * (self.mean_s / self.probability), 0.0)
 
 
 def erlang_c(num_servers: int, offered: float) -> float:
@@ -80,6 +107,25 @@ def wait_of(arrivals_per_s: float, service_s: float, num_servers: int = 1, *, va
     probability = erlang_c(num_servers, offered)
     mean_s = probability * service_s / (num_servers - offered) * (1.0 + variation) / 2.0
     return Wait(probability, mean_s)
+
+
+def wait_of_times(
+    arrivals_per_s: float, times_s: np.ndarray, num_servers: int = 1, *, weights: np.ndarray | None = None
+) -> Wait:
+    """Return the wait in a queue whose service times are known; see `wait_of`.
+
+    Args:
+        arrivals_per_s: Arrivals per second at all servers together.
+        times_s: Service times in seconds.
+        num_servers: Number of servers.
+        weights: The share of each time; all have the same by default.
+    """
+    weights = np.full(len(times_s), 1 / len(times_s)) if weights is None else weights
+    mean_s = float(times_s @ weights)
+    if mean_s <= 0 or arrivals_per_s <= 0:
+        return Wait(0.0, 0.0)
+    variation = max(0.0, float((times_s**2) @ weights) / mean_s**2 - 1.0)
+    return wait_of(arrivals_per_s, mean_s, num_servers, variation=variation)
 
 
 def bounded_wait(arrivals_per_s: float, service_s: float, num_servers: int, longest_s: float) -> Wait:

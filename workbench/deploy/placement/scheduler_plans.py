@@ -13,12 +13,19 @@ import numpy as np
 
 from workbench.deploy.placement.flows import Outcome
 from workbench.deploy.placement.labels import early_at
+from workbench.deploy.placement.link_queues import link_loads
 from workbench.deploy.placement.played_queues import draw_requests
 from workbench.deploy.placement.policies import Policy
 from workbench.deploy.placement.schedulers import policies_for
 from workbench.deploy.placement.system import System
 from workbench.deploy.placement.tiers_file import Objective
-from workbench.formatting import format_bytes, format_duration, format_percent, format_rate
+from workbench.formatting import (
+    format_bytes,
+    format_duration,
+    format_number,
+    format_percent,
+    format_rate,
+)
 
 _NUM_RESAMPLES = 40
 _NUM_BLOCKS = 10
@@ -56,7 +63,8 @@ class Plan:
         return {
             **groups, "scheduler": self.scheduler, "accuracy": self.outcome.accuracy, "p50_s": self.p50_s,
             "p95_s": self.p95_s, "bytes_per_sample": self.outcome.bytes_per_sample,
-            "load": self.outcome.load, "low": self.low, "high": self.high,
+            "load": self.outcome.load, "link_load": self.outcome.link_load, "low": self.low,
+            "high": self.high,
         }  # fmt: skip
 
 
@@ -110,7 +118,7 @@ def recommend(plans: Sequence[Plan], objective: Objective) -> Plan | None:
         plans: The plans.
         objective: Limits, and what is made best.
     """
-    kept = [plan for plan in plans if max(plan.outcome.load.values()) < 1.0 and np.isfinite(plan.p95_s)]
+    kept = [plan for plan in plans if plan.outcome.highest_load < 1.0 and np.isfinite(plan.p95_s)]
     if isinstance(objective.p95_latency, float):
         kept = [plan for plan in kept if plan.p95_s <= objective.p95_latency]
     if isinstance(objective.accuracy, float):
@@ -133,22 +141,26 @@ def verdict(system: System, plans: Sequence[Plan], recommended: Plan | None) -> 
         plans: The plans.
         recommended: That which is recommended.
     """
-    lines = [_about_choice(plans, recommended)]
+    lines = [_about_choice(system, plans, recommended)]
     if len(system.names) > 1:
         lines += [] if system.has_own_models else [_about_cut(system)]
         lines += [*_about_groups(system), *_about_changes(system)]
     return lines
 
 
-def _about_choice(plans: Sequence[Plan], recommended: Plan | None) -> str:
+def _about_choice(system: System, plans: Sequence[Plan], recommended: Plan | None) -> str:
     if recommended is None:
         fastest = min(plans, key=lambda plan: plan.p95_s)
         return (
             f"No scheduler meets place.objective; the fastest is {fastest.scheduler}, with p95 "
             f"{format_duration(fastest.p95_s)} and accuracy {fastest.outcome.accuracy:.4f}."
         )
+    cut, what = system.cut, recommended.scheduler
+    if what == "cut" and cut is not None and cut.scheduler != "end-cloud":
+        place = system.names[0 if cut.scheduler == "end" else -1]
+        what += f", which here is the whole model without exits on {place}"
     return (
-        f"Recommended: {recommended.scheduler}, with p95 {format_duration(recommended.p95_s)} and accuracy "
+        f"Recommended: {what}, with p95 {format_duration(recommended.p95_s)} and accuracy "
         f"{recommended.outcome.accuracy:.4f}."
     )
 
@@ -187,6 +199,14 @@ def _about_changes(system: System) -> list[str]:
             f"and machine of {system.names[0]}, which has {format_rate(system.arrivals_per_s)} now."
         )
     goes_on = system.exits > 0
+    loads = link_loads(system, system.links_s, system.total_per_s * float(goes_on.mean()))
+    busiest = max(loads, key=loads.__getitem__)
+    if loads[busiest] > 0:
+        lines.append(
+            f"With end-cloud, the link {busiest} has the load {format_number(loads[busiest])}; its limit is "
+            f"{format_rate(system.arrivals_per_s / loads[busiest])} requests per second and machine of "
+            f"{system.names[0]}."
+        )
     if goes_on.any() and system.can_finish_here:
         saved_s = float((system.rest_s[0] - system.rest_s[last])[system.exits[goes_on]].mean())
         link_s = float(system.send_s[last] + system.back_s[last])

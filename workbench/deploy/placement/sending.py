@@ -31,12 +31,14 @@ class Sent:
         received_s: Processor time of the other tier, sending the answer included.
         num_bytes: Its bytes.
         energy_j: Energy of the sender, in joules.
+        links_s: For each link, how long it is occupied by the frame.
     """
 
     send_s: np.ndarray
     received_s: np.ndarray
     num_bytes: np.ndarray
     energy_j: np.ndarray
+    links_s: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -73,17 +75,22 @@ class Sending:
         return Sent(
             self.ways(num_bytes) + is_far * (sender_s[0] + (idle_s[0] + idle_s) / 2), is_far * receiver_s,
             is_far * num_bytes, joules * num_bytes + is_far * sender_s[0] * (tiers[0].power or 0.0),
+            self._links_s(num_bytes),
         )  # fmt: skip
 
     def ways(self, num_bytes: float) -> np.ndarray:
         """Return the time of a frame over the links from the first tier to each."""
+        rtts_s = np.array([link.rtt for link in self.file.links_in_order()])
+        return np.cumsum([0.0, *(rtts_s / 2 + self._links_s(num_bytes))])
+
+    def _links_s(self, num_bytes: float) -> np.ndarray:
+        """Return how long each link is occupied by a frame."""
         on_wire = num_bytes + (TLS_BYTES if self.file.privacy.transport == "mtls" else 0)
         names = [f"{one}-{other}" for one, other in pairwise(self.file.tiers)]
-        hops = [
-            transfer_s(on_wire, bandwidth_of(link, self.folder, field=f"links.{name}"), link.rtt)
+        return np.array([
+            transfer_s(on_wire, bandwidth_of(link, self.folder, field=f"links.{name}"), 0.0)
             for name, link in zip(names, self.file.links_in_order(), strict=True)
-        ]
-        return np.cumsum([0.0, *hops])
+        ])  # fmt: skip
 
     def bytes_of(self, num_values: int, dtype: str) -> int:
         """Return the bytes of a frame with so many numbers of a type."""

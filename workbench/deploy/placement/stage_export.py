@@ -7,8 +7,8 @@ whole model, and the card, are left to `exported_bundle`.
 from __future__ import annotations
 
 import tempfile
-from dataclasses import replace
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +100,7 @@ def _graph(
     part = _Part(model, number)
     with torch.inference_mode():
         after = part(example)
+        num_classes = (after if is_last else model.heads[number](after[:1])).shape[1]
     if number == 0:
         given = {
             one.name: graph.input(
@@ -115,7 +116,6 @@ def _graph(
     outputs = values if is_last else _inline(graph, model.heads[number], values, after)
     calibrated = graph.add("Div", outputs, graph.constant(np.float32(temperature)))
     answer = graph.add("Softmax", calibrated, axis=-1)
-    num_classes = after.shape[1] if is_last else model.heads[number](after[:1]).shape[1]
     more = () if is_last else ((values, FEATURES, tuple(after.shape[1:])),)
     return graph.model(answer, PROBABILITIES, _FLOAT, (num_classes,), more=more)
 

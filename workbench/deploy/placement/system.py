@@ -30,6 +30,7 @@ class Cut:
         sent_bytes: As `System.sent_bytes`, of the values.
         send_j: As `System.send_j`, of the values.
         alone_s: Time of one request on an idle system, by scheduler: cut here, `end` and `cloud`.
+        links_s: As `System.links_s`, of the values.
         sent_evidence: How the model does on values as they are received; None if that changes nothing.
     """
 
@@ -42,6 +43,7 @@ class Cut:
     sent_bytes: np.ndarray
     send_j: np.ndarray
     alone_s: dict[str, float]
+    links_s: np.ndarray
     sent_evidence: Evidence | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -74,6 +76,9 @@ class System:
         raw_bytes: Likewise where its inputs are sent.
         send_j: Energy of the sender for `sent_bytes`, in joules.
         raw_j: Likewise for `raw_bytes`.
+        links_s: For each link, how long one is occupied by the features of a request; each machine of a tier
+            has a link of its own to the next tier.
+        links_raw_s: Likewise by the inputs.
         power: Power of a machine of each tier while it computes, in watts; 0 where it is unknown.
         evidence: How each exit did on the validation split, where the first tier computes all.
         sent_evidence: Likewise where the features are sent after the first stage, as they are received; None
@@ -101,6 +106,8 @@ class System:
     raw_bytes: np.ndarray
     send_j: np.ndarray
     raw_j: np.ndarray
+    links_s: np.ndarray
+    links_raw_s: np.ndarray
     power: np.ndarray
     evidence: Evidence
     thresholds: tuple[float, ...]
@@ -120,7 +127,7 @@ class System:
         finite_s = np.where(np.isfinite(self.stage_s), self.stage_s, 0.0).sum(axis=1)
         return replace(
             self, stage_s=cut.stage_s, mates_s=self.mates_s * cut.stage_s.sum(axis=1) / finite_s,
-            send_s=cut.send_s, received_s=cut.received_s,
+            send_s=cut.send_s, links_s=cut.links_s, received_s=cut.received_s,
             sent_bytes=cut.sent_bytes, send_j=cut.send_j, evidence=last[0], raw_evidence=last[1],
             sent_evidence=cut.sent_evidence, thresholds=(2.0,) * (num_parts - 1) + (0.0,),
             cut=None,

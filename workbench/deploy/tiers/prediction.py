@@ -101,8 +101,9 @@ def framings_of(stages: Stages, privacy: Privacy) -> tuple[float, float]:
 
 
 def expected_of(
-    system: System, probes: Probes, framings_s: tuple[float, float] = (0.0, 0.0)
-) -> dict[str, Expected]:
+    system: System, probes: Probes, framings_s: tuple[float, float] = (0.0, 0.0), *,
+    bytes_per_sample: float = 0.0,
+) -> dict[str, Expected]:  # fmt: skip
     """Return what is expected of each scheduler.
 
     Of a few hundred requests, the share that goes on differs from that of all validation samples: it is that
@@ -112,10 +113,13 @@ def expected_of(
         system: What runs, as of `system_here`.
         probes: What single steps took. The first tier is a process that frames pass where it sends all.
         framings_s: Times to make inputs, and features, ready to be sent, as of `framings_of`.
+        bytes_per_sample: Bytes that left the first tier for a request while steps were measured. Steps that
+            waited for a link do not count, as queues on links are expected by themselves.
     """
     if probes.samples:
         system = system.of_samples(np.array(probes.samples))
     beyond_s = beyond_stages_s(system, probes.alone)
+    probes = replace(probes, links_s=_on_free_links(system, probes.links_s, bytes_per_sample))
     means = _responses(system, _Steps.of(probes, beyond_s, np.mean), framings_s)
     medians = _responses(system, _Steps.of(probes, beyond_s, np.median), framings_s)
     random = np.random.default_rng(0)
@@ -127,6 +131,14 @@ def expected_of(
         mean_s = float(means[name].response_s.mean() + beyond_s.mean())
         found[name] = Expected(mean_s, float(p50_s), float(p95_s), outcome.accuracy)
     return found
+
+
+def _on_free_links(system: System, links_s: Sequence[float], bytes_per_sample: float) -> tuple[float, ...]:
+    """Return the shortest of some times over links: as many as found links free."""
+    free = 1.0
+    for link_s in system.links_s / max(1.0, float(system.sent_bytes[-1])) * bytes_per_sample:
+        free *= max(0.1, 1.0 - system.arrivals_per_s * float(link_s))
+    return tuple(sorted(links_s)[: max(1, round(free * len(links_s)))])
 
 
 @dataclass(frozen=True)
