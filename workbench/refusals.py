@@ -125,6 +125,8 @@ def findings(
     found = error.errors(include_url=False)
     # Of a list, parts that are wrong do not count: it is not too short for that.
     found = [one for one in found if one["type"] != "too_short" or not _has_part(one["loc"], found)]
+    # Where a mapping is wrong inside, it does not matter that it is none of some words.
+    found = [one for one in found if not _is_mapping_for_word(one) or not _has_other_reason(one, found)]
     by_field = itertools.groupby(found, key=lambda one: _location(one, dialect))
     return [_explain(list(details), location, root, dialect) for location, details in by_field]
 
@@ -132,6 +134,16 @@ def findings(
 def _has_part(place: tuple[int | str, ...], found: list[ErrorDetails]) -> bool:
     """Return whether there is a finding within a location."""
     return any(len(one["loc"]) > len(place) and one["loc"][: len(place)] == place for one in found)
+
+
+def _is_mapping_for_word(details: ErrorDetails) -> bool:
+    return details["type"] == "literal_error" and isinstance(details["input"], Mapping)
+
+
+def _has_other_reason(details: ErrorDetails, found: list[ErrorDetails]) -> bool:
+    """Return whether another alternative of a place tells more of why it was not met."""
+    place = details["loc"][:-1]
+    return any(one["type"] != "literal_error" and one["loc"][: len(place)] == place for one in found)
 
 
 def _location(details: ErrorDetails, dialect: Dialect) -> list[str]:

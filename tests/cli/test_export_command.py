@@ -85,6 +85,17 @@ def test_export_says_where_the_bundle_lies_and_refuses_a_full_folder(shell: Shel
     assert shell(*words, "--force", "--trial", "3")[0] == 1
 
 
+@pytest.mark.parametrize("verb", ["export", "compress"])
+def test_a_trial_may_be_named_with_its_run(verb: str, shell: Shell) -> None:
+    run_id = record_run(shell.folder)
+    to = ["--to", "bundle"] if verb == "export" else []
+    for trial in ("first", "1 2"):
+        code, _, err = shell(verb, f"{run_id}/{trial}", *to)
+        assert (code, "is not a trial. Allowed: RUN, RUN/best, or RUN/NUMBER" in err) == (2, True)
+    assert "--trial 2 is not the trial that" in shell(verb, f"{run_id}/best", "--trial", "2", *to)[2]
+    assert f"run {run_id} has no trial 99" in shell(verb, f"{run_id}/99", *to)[2]
+
+
 def test_export_without_a_place_is_a_matter_of_usage(shell: Shell) -> None:
     record_run(shell.folder)
 

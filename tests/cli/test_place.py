@@ -71,7 +71,7 @@ def test_plans_are_printed_as_values_and_as_a_table(shell: Shell, command: str) 
     assert set(document) == {"plans", "recommended", "cut"}
     by_name = {plan["scheduler"]: plan for plan in document["plans"]}
     assert list(by_name) == ["end", "cloud", "end-cloud", "mapping", "threshold"]
-    keys = {"scheduler", "accuracy", "p50_s", "p95_s", "bytes_per_sample", "load", "low", "high"}
+    keys = {"scheduler", "accuracy", "p50_s", "p95_s", "bytes_per_sample", "load", "link_load", "low", "high"}
     assert all(set(plan) == keys for plan in document["plans"])
     # The features of 32 x 4 x 4 numbers in one byte each, and a header, for half of the requests.
     assert by_name["end-cloud"]["bytes_per_sample"] == pytest.approx((512 + HEADER_BYTES) * 0.5, rel=0.05)

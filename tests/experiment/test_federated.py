@@ -73,6 +73,13 @@ def test_what_makes_no_sense_is_refused_by_its_field(field: str, changes: dict[s
     assert str(refused.value).startswith(field), str(refused.value)
 
 
+def test_a_way_to_divide_that_is_wrong_is_refused_in_one_sentence() -> None:
+    with pytest.raises(ExperimentError) as caught:
+        Experiment(**{**BASE, "federated": {"clients": 10, "partition": {"dirichlet": 0}}})
+    assert caught.value.field == "federated.partition.dirichlet"
+    assert "Also wrong" not in str(caught.value)
+
+
 def test_a_setting_may_be_read_by_some_of_the_searched_servers() -> None:
     experiment = Experiment(
         **{**BASE, "federated": {"clients": 10, "server_tau": 0.1}},

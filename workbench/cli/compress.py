@@ -15,6 +15,7 @@ from workbench.cli.options import (
     detach_option,
     json_option,
     launcher_option,
+    named_trial,
     run_argument,
     store_option,
 )
@@ -41,6 +42,7 @@ def compress(
     run_id: str, detach: bool, launcher: str, address: str | None, as_json: bool, **given: Any,
 ) -> int:  # fmt: skip
     """Compress a trial."""
+    run_id, given["trial"] = named_trial(run_id, given["trial"])
     original = attach(run_id)
     with waiting_for_the_driver(original):
         wanted = {name: value for name, value in given.items() if value is not None}

@@ -9,7 +9,15 @@ import click
 
 from workbench.actions import ACTIONS
 from workbench.cli.action_options import action_options
-from workbench.cli.options import attach, described, example, json_option, run_argument, store_option
+from workbench.cli.options import (
+    attach,
+    described,
+    example,
+    json_option,
+    named_trial,
+    run_argument,
+    store_option,
+)
 from workbench.cli.output import print_json, print_note
 from workbench.cli.remote import remote_capable
 from workbench.runs.descriptions import is_automatic
@@ -71,6 +79,7 @@ def export(
     """Export a trial as a bundle, or the study to Optuna."""
     if to is None and url is None:
         raise click.UsageError("Give a target: --to DIR for a bundle, or --optuna URL for a study.")
+    run_id, trial = named_trial(run_id, trial)
     run = attach(run_id)
     document: dict[str, str | None] = {"run_id": run.run_id, "bundle": None, "study": None}
     if to is not None:

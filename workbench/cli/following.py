@@ -140,7 +140,8 @@ def print_end(run: Run, history: History, state: RunState, *, report: str | None
         report: The path of its report; None without one.
     """
     from workbench.cli.automl_result import result_lines
-    from workbench.cli.inspect import last_line, next_commands, replay_lines
+    from workbench.cli.inspect import last_line, replay_lines
+    from workbench.cli.next_steps import next_commands
 
     counts = ", ".join(
         f"{len(found)} {name}"

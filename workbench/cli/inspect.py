@@ -15,6 +15,7 @@ from workbench.cli.action_options import action_options
 from workbench.cli.automl_result import candidates_table, describe_candidates, result_lines
 from workbench.cli.best_trials import print_best
 from workbench.cli.exit_codes import exit_code_of
+from workbench.cli.next_steps import next_commands
 from workbench.cli.options import (
     Count,
     attach,
@@ -54,11 +55,8 @@ from workbench.runs.descriptions import (
     describe_reports,
     describe_search,
     first_line,
-    first_traceback,
     format_counts,
     format_numbers,
-    has_nothing_left,
-    how_to_extend,
     how_to_freeze,
     is_automatic,
 )
@@ -245,33 +243,6 @@ def trials_table(history: History, trials: list[Trial]) -> Table:
             Text(format_params(trial.params)),
         )
     return table
-
-
-def next_commands(run_id: str, state: str, history: History, *, has_report: bool = False) -> list[str]:
-    """Return possible next commands, each with what it does."""
-    has_best = history.best() is not None
-    offers: list[tuple[str, str]] = []
-    if state in ("waiting", "running", "stopping"):
-        offers = [("follow it", command_line("attach", run_id)), ("stop it", command_line("stop", run_id))]
-        if state == "waiting":
-            offers.append(("start it, if it does not start", command_line("resume", run_id)))
-    elif state == "complete" and has_best and (more := how_to_extend(history)):
-        offers = [("extend it", command_line("extend", run_id, **more))]
-    elif state == "failed" and has_nothing_left(history):
-        offers = [
-            ("try more once it is fixed", command_line("extend", run_id, **(how_to_extend(history) or {})))
-        ]
-    elif state in ("lost", "stopped", "failed"):
-        offers = [("resume it", command_line("resume", run_id))]
-    if (failed := first_traceback(history)) is not None:
-        offers.append(("read the traceback", command_line("show", run_id, trial=failed.number)))
-    if has_best and not has_report:
-        offers += [
-            ("write the report", command_line("report", run_id)),
-            ("export the best", command_line("export", run_id, to="best")),
-        ]
-    width = max((len(label) for label, _ in offers), default=0)
-    return [f"{label:<{width}}  {command}" for label, command in offers]
 
 
 def _facts(run: Run, history: History) -> list[str]:

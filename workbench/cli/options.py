@@ -168,6 +168,27 @@ def attach(run_id: str) -> Run:
     return Run(store, store.run(run_id).run_id)
 
 
+def named_trial(run_id: str, trial: int | None) -> tuple[str, int | None]:
+    """Return the run and the trial that RUN, RUN/TRIAL or RUN/best names; None for the best trial.
+
+    Args:
+        run_id: The argument.
+        trial: What `--trial` names.
+
+    Raises:
+        UsageError: If it is another trial, or none.
+    """
+    run_id, separator, name = run_id.rpartition("/")
+    if not separator:
+        return name, trial
+    if name != "best" and not name.isdecimal():
+        raise click.UsageError(f"{name!r} is not a trial. Allowed: RUN, RUN/best, or RUN/NUMBER.")
+    found = None if name == "best" else int(name)
+    if trial is not None and trial != found:
+        raise click.UsageError(f"--trial {trial} is not the trial that {run_id}/{name} names.")
+    return run_id, found
+
+
 def command_line(verb: str, subject: str | None = None, **arguments: Any) -> str:
     """Return a command that the user can type next; arguments as in `suggest`."""
     from workbench.actions import suggest

@@ -145,7 +145,10 @@ def placing(file: Path) -> Iterator[TiersFile]:
     from workbench.deploy.tiers.placing import placed
 
     with tempfile.TemporaryDirectory(prefix="workbench-place-") as temporary:
-        yield placed(read_tiers(file), file.parent, Path(temporary), export=_export)
+        tiers = read_tiers(file)
+        if tiers.place.source is not None and tiers.place.source not in tiers.models_of_ends().values():
+            print_note("place.from is not used: place.models names the models of both tiers")
+        yield placed(tiers, file.parent, Path(temporary), export=_export)
 
 
 def _export(name: str, folder: Path) -> None:

@@ -70,7 +70,7 @@ def run(
         samples, targets = bundle_samples(bundle)
         schedulers = schedulers or (tiers.place.scheduler,)
         cut_at = _planned_cut(tiers, folder) if "cut" in schedulers else None
-        here = system_here(tiers, folder, rate, cut_at=cut_at)
+        here = system_here(tiers, folder, len(moments_s) / moments_s[-1], cut_at=cut_at)
         system = with_sent_evidence(
             here, tiers.privacy, bundle, samples, targets, labels=tiers.place.labels
         )  # fmt: skip

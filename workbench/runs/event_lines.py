@@ -30,6 +30,7 @@ from workbench.formatting import (
     format_rate,
 )
 from workbench.history import History, Trial
+from workbench.history.compression import is_compression
 from workbench.plan import PartialPlan
 from workbench.runs.descriptions import describe_place, first_line
 
@@ -110,8 +111,12 @@ class Narrator:
             case DriverStarted():
                 again = "again " if len(self._history.drivers) > 1 else ""
                 return f"driver started {again}as process {event.pid} on {event.host}"
+            case CommandHandled(kind="enqueue", done=True):
+                return None  # what is enqueued has a line of its own
             case CommandHandled():
                 return f"{event.kind.replace('_', ' ')}: {'' if event.done else 'refused: '}{event.message}"
+            case TrialEnqueued() if is_compression(self._history.experiment) and not self._history.trials:
+                return None  # every compression begins with the same ones
             case TrialEnqueued():
                 return f"enqueued {format_params(event.params)}"
             case Noted():

@@ -165,7 +165,7 @@ class TiersView(anywidget.AnyWidget):
         moments_s = poisson_moments_s(request.rate_per_s, request.time_s)
         bundle = bundle_of(file, folder)
         samples, targets = bundle_samples(bundle)
-        here = system_here(file, folder, request.rate_per_s)
+        here = system_here(file, folder, len(moments_s) / moments_s[-1])
         system = with_sent_evidence(here, file.privacy, bundle, samples, targets)
         self._stopped.clear()
         self._status = []

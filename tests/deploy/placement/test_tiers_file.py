@@ -34,6 +34,17 @@ def test_units_are_read_into_plain_ones(tmp_path: Path) -> None:
     assert list(found.tiers) == ["end", "edge", "cloud"]
 
 
+@pytest.mark.parametrize("models", ["{end: small}", "{end: small, cloud: best}"])
+def test_models_stand_before_that_of_from(models: str, tmp_path: Path) -> None:
+    found = read(tmp_path, WHOLE.replace("from: best", f"from: best, models: {models}"))
+    assert found.models_of_ends() == {"end": "small", "cloud": "best"}
+
+
+def test_names_of_classes_may_be_numbers(tmp_path: Path) -> None:
+    found = read(tmp_path, WHOLE.replace("from: best", "from: best, labels: {0: [1, 2], odd: [3, four]}"))
+    assert found.place.labels == {"0": ("1", "2"), "odd": ("3", "four")}
+
+
 @pytest.mark.parametrize(
     ("old", "new", "field"),
     [
@@ -47,6 +58,7 @@ def test_units_are_read_into_plain_ones(tmp_path: Path) -> None:
         ("from: best, ", "", "place.from"),
         ("from: best", "models: {moon: best}", "place.models.moon"),
         ("from: best", "models: {end: small, edge: best}", "place.models"),
+        ("from: best", "models: {end: small}", "place.models"),
         ("features: uint8", "features: int3", "privacy.features"),
         ("busy: 0.7", "busy: 1.0", "place.busy"),
     ],

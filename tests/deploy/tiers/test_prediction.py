@@ -16,6 +16,7 @@ from workbench.deploy.tiers import frames
 from workbench.deploy.tiers.certificates import Authority
 from workbench.deploy.tiers.measured_run import Probes
 from workbench.deploy.tiers.prediction import expected_of, framings_of
+from workbench.deploy.tiers.settings import TierSettings
 from workbench.deploy.tiers.transport import Identity
 
 
@@ -57,6 +58,17 @@ def test_the_spread_of_answers_is_part_of_what_is_expected() -> None:
     assert expected.p95_s > 1
 
 
+def test_steps_that_waited_for_a_link_do_not_count_beside_its_queue() -> None:
+    busy = system(devices=1, servers=1, arrivals_per_s=6.0, link_s=0.05, device_s=(1e-4, 0.2))
+    quiet, waited = probes(0.0, 0.0), (0.0,) * 4 + (0.3,) * 6
+    without = expected_of(busy, quiet, bytes_per_sample=200.0)["cloud"]  # 6 / s of 0.1 s
+    assert without.mean_s - expected_of(replace(busy, links_raw_s=np.zeros(1)), quiet)["cloud"].mean_s == (
+        pytest.approx(0.6 * 0.1 / (2 * 0.4), rel=0.05)
+    )
+    found = expected_of(busy, replace(quiet, links_s=waited), bytes_per_sample=200.0)["cloud"]
+    assert found.mean_s == pytest.approx(without.mean_s)
+
+
 def test_what_is_expected_is_that_of_the_samples_that_were_sent() -> None:
     quiet = system(devices=1, servers=1, arrivals_per_s=1e-6)
     goes_on, leaves = np.flatnonzero(quiet.exits > 0)[0], np.flatnonzero(quiet.exits == 0)[0]
@@ -80,6 +92,7 @@ def test_the_time_to_make_values_ready_is_measured() -> None:
 
 def test_a_frame_takes_as_many_bytes_as_are_planned_for_it(tmp_path: Path) -> None:
     assert links.HEADER_BYTES == frames.HEADER_BYTES
+    assert links.HEARTBEAT_S == TierSettings("end", 0).heartbeat_s
     authority = Authority.create()
     for name in ("end", "cloud"):
         authority.issue(name, tmp_path)

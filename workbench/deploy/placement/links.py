@@ -16,6 +16,8 @@ from workbench.errors import ExperimentError
 _COLUMNS = ("time_s", "bits_per_s")
 HEADER_BYTES = 56
 """Bytes of a frame beside its tensor."""
+HEARTBEAT_S = 0.1
+"""How often a tier probes one that it may send to, with an empty frame."""
 TLS_BYTES = 22
 """Bytes that a record of TLS 1.3 adds to a frame: five of header, one of type, 16 of authentication."""
 

@@ -13,13 +13,20 @@ from pathlib import Path
 
 import numpy as np
 
-from workbench.deploy.placement.links import HEADER_BYTES, TLS_BYTES, bandwidth_of, transfer_s
+from workbench.deploy.placement.links import (
+    HEADER_BYTES,
+    HEARTBEAT_S,
+    TLS_BYTES,
+    bandwidth_of,
+    transfer_s,
+)
 from workbench.deploy.placement.profile import FrameTiming, Profile
 from workbench.deploy.placement.stages import Stage, Stages
 from workbench.deploy.placement.tiers_file import TiersFile
 from workbench.errors import ExperimentError
 
 ANSWER_BYTES = HEADER_BYTES + 64
+_LEAST_SHARE = 1e-6
 
 
 @dataclass(frozen=True)
@@ -31,7 +38,7 @@ class Sent:
         received_s: Processor time of the other tier, sending the answer included.
         num_bytes: Its bytes.
         energy_j: Energy of the sender, in joules.
-        links_s: For each link, how long it is occupied by the frame.
+        links_s: For each link, how long it is occupied by the frame, in the time that heartbeats leave.
     """
 
     send_s: np.ndarray
@@ -75,7 +82,7 @@ class Sending:
         return Sent(
             self.ways(num_bytes) + is_far * (sender_s[0] + (idle_s[0] + idle_s) / 2), is_far * receiver_s,
             is_far * num_bytes, joules * num_bytes + is_far * sender_s[0] * (tiers[0].power or 0.0),
-            self._links_s(num_bytes),
+            self._links_s(num_bytes) / np.maximum(1.0 - self._heartbeat_load(), _LEAST_SHARE),
         )  # fmt: skip
 
     def ways(self, num_bytes: float) -> np.ndarray:
@@ -91,6 +98,13 @@ class Sending:
             transfer_s(on_wire, bandwidth_of(link, self.folder, field=f"links.{name}"), 0.0)
             for name, link in zip(names, self.file.links_in_order(), strict=True)
         ])  # fmt: skip
+
+    def _heartbeat_load(self) -> np.ndarray:
+        """Return the share of the time that each link carries heartbeats, one after another, to all tiers."""
+        if self.file.place.monitoring == "none":
+            return np.zeros(len(self.file.links))
+        num_further = np.arange(len(self.file.links), 0, -1)
+        return num_further * self._links_s(HEADER_BYTES) / HEARTBEAT_S
 
     def bytes_of(self, num_values: int, dtype: str) -> int:
         """Return the bytes of a frame with so many numbers of a type."""

@@ -36,6 +36,8 @@ Power = Annotated[PositiveFloat, _quantity(("W",), "such as 2W, 500mW"), unit("W
 EnergyPerByte = Annotated[
     float, Field(ge=0), _quantity(("J/B",), "such as 0.5uJ/B, 40nJ/B"), unit("J/B")
 ]  # fmt: skip
+Label = Annotated[str, BeforeValidator(lambda given: str(given) if type(given) is int else given)]
+"""The name of a class, which may be a number."""
 Arrivals = Annotated[PositiveFloat, BeforeValidator(parse_rate_per_s), unit("1/s")]
 
 
@@ -99,11 +101,11 @@ class Place(Section):
     )
     models: dict[str, str] = Field(
         default={},
-        description="A bundle or trial for the first tier and one for the last, instead of `from`.",
+        description="A bundle or trial for the first tier, for the last, or both, instead of that of `from`.",
     )
     scheduler: str = Field(default="mapping", description="The scheduler that `place run` uses.")
     objective: Objective = Field(default=Objective(), description="What the recommended plan must meet.")
-    labels: dict[str, tuple[str, ...]] = Field(
+    labels: dict[Label, tuple[Label, ...]] = Field(
         default={},
         description="Groups of classes, such as {cat: [siamese, persian]}: an exit that is sure of the group "
         "only answers that before the request is sent on.",
@@ -123,9 +125,9 @@ class Place(Section):
 
     @model_validator(mode="after")
     def _is_complete(self) -> Self:
-        if (self.source is None) == (not self.models):
+        if self.source is None and not self.models:
             raise ExperimentError(
-                "either one bundle or one for each of two tiers is placed", field="from",
+                "one bundle is placed, or one for each of two tiers", field="from",
                 allowed="from: BUNDLE, or models: {FIRST_TIER: BUNDLE, LAST_TIER: BUNDLE}",
             )  # fmt: skip
         if self.scheduler not in SCHEDULERS:
@@ -177,13 +179,21 @@ class TiersFile(Section):
         for name in self.place.models:
             if name not in self.tiers:
                 raise ExperimentError("there is no such tier", field=f"place.models.{name}", allowed=names)
-        if self.place.models and set(self.place.models) != {names[0], names[-1]}:
+        wrong = set(self.place.models) - {names[0], names[-1]}
+        if self.place.models and (wrong or len(self.models_of_ends()) < 2):
             raise ExperimentError(
                 "what the model of the first tier is not sure of goes to that of the last",
                 field="place.models",
-                allowed=f"a model for {names[0]} and one for {names[-1]}", next_step="Name these two.",
+                allowed=f"a model for {names[0]} and one for {names[-1]}",
+                next_step="Name these two, or one of them and the other as place.from.",
             )  # fmt: skip
         return self
+
+    def models_of_ends(self) -> dict[str, str]:
+        """Return the models of the first and the last tier: those of `models`, or else that of `from`."""
+        names, place = list(self.tiers), self.place
+        found = {name: place.models.get(name, place.source) for name in (names[0], names[-1])}
+        return {name: model for name, model in found.items() if model is not None}
 
     def links_in_order(self) -> list[Link]:
         """Return the links, that of the first and second tier first."""

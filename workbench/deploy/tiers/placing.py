@@ -45,13 +45,11 @@ def placed(file: TiersFile, folder: Path, temporary: Path, *, export: Export | N
         WorkbenchError: If a trial cannot be exported, or the data of a model cannot be read.
     """
     place = file.place
-    given = place.models or {next(iter(file.tiers)): place.source or ""}
+    given = file.models_of_ends() if place.models else {next(iter(file.tiers)): place.source or ""}
     bundles = [
         _bundle(one, folder, temporary / f"exported_{number}", export,
-                field=f"place.models.{name}" if place.models else "place.from")
-        for number, (name, one) in enumerate(
-            sorted(given.items(), key=lambda item: list(file.tiers).index(item[0]))
-        )
+                field=f"place.models.{name}" if name in place.models else "place.from")
+        for number, (name, one) in enumerate(given.items())
     ]  # fmt: skip
     if place.models or not (bundles[0] / STAGES).exists():
         made = temporary / "placed"

@@ -20,6 +20,7 @@ import numpy as np
 
 from workbench.deploy.placement.assembly import assemble
 from workbench.deploy.placement.flows import Outcome
+from workbench.deploy.placement.links import HEADER_BYTES, TLS_BYTES
 from workbench.deploy.placement.scheduler_plans import expected_plans
 from workbench.deploy.placement.stages import Stages
 from workbench.deploy.placement.system import System
@@ -119,6 +120,7 @@ def expected_of(
     if probes.samples:
         system = system.of_samples(np.array(probes.samples))
     beyond_s = beyond_stages_s(system, probes.alone)
+    system = _beside_probes(system, probes)
     probes = replace(probes, links_s=_on_free_links(system, probes.links_s, bytes_per_sample))
     means = _responses(system, _Steps.of(probes, beyond_s, np.mean), framings_s)
     medians = _responses(system, _Steps.of(probes, beyond_s, np.median), framings_s)
@@ -131,6 +133,16 @@ def expected_of(
         mean_s = float(means[name].response_s.mean() + beyond_s.mean())
         found[name] = Expected(mean_s, float(p50_s), float(p95_s), outcome.accuracy)
     return found
+
+
+def _beside_probes(system: System, probes: Probes) -> System:
+    """Return a system whose links have the time that empty frames, which were measured, leave them."""
+    if not probes.samples:
+        return system
+    share = (HEADER_BYTES + TLS_BYTES) / (max(1.0, float(system.sent_bytes[-1])) + TLS_BYTES)
+    per_s = len(probes.links_s) * system.total_per_s / len(probes.samples)
+    free = np.maximum(1.0 - per_s * share * system.links_s, 0.1)
+    return replace(system, links_s=system.links_s / free, links_raw_s=system.links_raw_s / free)
 
 
 def _on_free_links(system: System, links_s: Sequence[float], bytes_per_sample: float) -> tuple[float, ...]:
