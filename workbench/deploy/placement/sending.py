@@ -26,7 +26,7 @@ from workbench.deploy.placement.tiers_file import TiersFile
 from workbench.errors import ExperimentError
 
 ANSWER_BYTES = HEADER_BYTES + 64
-_LEAST_SHARE = 1e-6
+_MIN_SHARE = 1e-6
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Sending:
         return Sent(
             self.ways(num_bytes) + is_far * (sender_s[0] + (idle_s[0] + idle_s) / 2), is_far * receiver_s,
             is_far * num_bytes, joules * num_bytes + is_far * sender_s[0] * (tiers[0].power or 0.0),
-            self._links_s(num_bytes) / np.maximum(1.0 - self._heartbeat_load(), _LEAST_SHARE),
+            self._links_s(num_bytes) / np.maximum(1.0 - self._heartbeat_load(), _MIN_SHARE),
         )  # fmt: skip
 
     def ways(self, num_bytes: float) -> np.ndarray:
