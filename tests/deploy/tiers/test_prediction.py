@@ -92,7 +92,7 @@ def test_the_time_to_make_values_ready_is_measured() -> None:
 
 def test_a_frame_takes_as_many_bytes_as_are_planned_for_it(tmp_path: Path) -> None:
     assert links.HEADER_BYTES == frames.HEADER_BYTES
-    assert links.HEARTBEAT_S == TierSettings("end", 0).heartbeat_s
+    assert TierSettings("end", 0).heartbeat_s == links.HEARTBEAT_S
     authority = Authority.create()
     for name in ("end", "cloud"):
         authority.issue(name, tmp_path)
