@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
@@ -17,7 +18,7 @@ from tests.services.waiting import wait_until
 from workbench.errors import LeaseError
 from workbench.events import Noted, RunStateChanged
 from workbench.experiment import Experiment
-from workbench.store import Store
+from workbench.store import RunWriter, Store
 
 if TYPE_CHECKING:
     from tests.services.programs import Program
@@ -93,8 +94,15 @@ def test_second_writer_is_refused_until_the_first_is_killed(
         store.writer(run_id, owner_pid=os.getpid(), owner_host="here")
     assert store.run(run_id).state == "running"
     program.send_signal(signal.SIGKILL)
-    time.sleep(0.05)
-    with store.writer(run_id, owner_pid=os.getpid(), owner_host="here") as writer:
+    writers: list[RunWriter] = []
+
+    def can_write() -> bool:
+        with contextlib.suppress(LeaseError):
+            writers.append(store.writer(run_id, owner_pid=os.getpid(), owner_host="here"))
+        return bool(writers)
+
+    wait_until(can_write)
+    with writers[0] as writer:
         assert writer.append(Noted(level="info", message="mine now")) == 2
 
 
