@@ -65,20 +65,33 @@ def test_lines_and_summary_go_by_the_same_clock(shell: Shell) -> None:
     assert "after 10 s:" in summary
 
 
-def test_the_summary_shows_some_failures_and_how_many_more_there_are(shell: Shell) -> None:
+def test_the_summary_shows_some_reasons_of_failures_and_how_many_more_there_are(shell: Shell) -> None:
     store, run_id = _new_run(shell.folder)
-    failed = [
-        event
-        for number in range(5)
-        for event in trial_events(number, at_s=101 + number, state="failed", reason="error")
-    ]
+    failed = []
+    for number in range(6):
+        *others, end = trial_events(number, at_s=101 + number, state="failed", reason="error")
+        message = f"cause {max(1, number)}"  # the first two fail alike
+        failed += [*others, end.model_copy(update={"traceback": None, "message": message})]
     append(store, run_id, [*begin(100), *failed, *finish(120)])
 
     _, out, _ = shell("follow", run_id)
 
     summary = out.partition("\n\n")[2].splitlines()
-    assert [line.split()[2] for line in summary if line.startswith("failed ")] == ["0", "1", "2"]
-    assert "        and 2 more" in summary
+    shown = [line for line in summary if line.startswith("failed ")]
+    assert shown[0] == "failed  trials 0, 1: cause 1"
+    assert [line.rpartition(": ")[2] for line in shown] == ["cause 1", "cause 2", "cause 3"]
+    assert "        and 2 other reasons" in summary
+
+
+def test_lines_are_in_the_order_of_time_where_a_trial_reports_its_start_late(shell: Shell) -> None:
+    store, run_id = _new_run(shell.folder)
+    first, second = (trial_events(number, at_s=101 + 2 * number) for number in (1, 0))
+    append(store, run_id, [*begin(100), *first, *second, *finish(120)])
+
+    lines = shell("follow", run_id)[1].partition("\n\n")[0].splitlines()
+
+    times_s = [float(line.split()[0]) for line in lines if line.split()[1] == "s"]
+    assert times_s == sorted(times_s)
 
 
 def test_the_time_of_a_line_is_not_in_microseconds(shell: Shell) -> None:

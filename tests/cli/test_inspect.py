@@ -15,6 +15,7 @@ from workbench.cli.options import write_for_shell
 from workbench.errors import Suggestion
 from workbench.events import AttemptEnded, Noted, TrialStarted
 from workbench.experiment import Experiment
+from workbench.runs.descriptions import log_file
 from workbench.store import Store
 
 
@@ -189,13 +190,33 @@ def test_a_run_in_which_everything_failed_is_extended_and_not_resumed(shell: She
 
     assert "failed" in shell("list")[1]
     shown = shell("show", run_id)[1]
-    assert "failed: the only trial failed: no" in shown
+    assert "failed: the only trial failed\n" in shown, "why stands beside the trial"
     assert f"workbench extend {run_id} --trials 10" in shown
     code, _, err = shell("resume", run_id)
     assert (code, "no trial left to try: the only trial failed: no" in err) == (1, True)
     code, out, _ = shell("follow", run_id)
     assert code == 4
-    assert "digits-small failed (the only trial failed: no)" in out
+    assert "digits-small failed (the only trial failed)" in out
+
+
+def test_a_run_that_ends_because_its_trials_fail_alike_is_resumed_once_that_is_fixed(shell: Shell) -> None:
+    with Store.open(str(shell.folder / "store.sqlite")) as store:
+        run_id = store.create_run(Experiment(**EXPERIMENT))
+        failed = [trial_events(number, at_s=0, state="failed", reason="error") for number in range(3)]
+        end = finish(9, "failed", "failures")[0].model_copy(
+            update={"message": "the first 3 failed: too wide"}
+        )
+        append(store, run_id, [*begin(), *(event for events in failed for event in events), end])
+        log = log_file(store.folder(run_id), 0)
+    log.parent.mkdir(parents=True)
+    log.write_text("Traceback")
+
+    out = shell("follow", run_id)[1]
+    summary = out.partition("\n\n")[2]
+    assert summary.count("too wide") == 1
+    assert "failed  trials 0, 1, 2: ValueError: too wide (x.py:1)" in summary
+    assert f"log of trial 0: {log}" in summary
+    assert f"resume it once it is fixed  workbench resume {run_id}" in summary
 
 
 def test_several_objectives_have_a_front_in_the_terminal(shell: Shell) -> None:

@@ -19,11 +19,18 @@ from workbench.cli.options import command_line
 from workbench.cli.output import echo, make_console, print_json, print_note
 from workbench.errors import RunError, StoreUnavailableError
 from workbench.events import FINISHED_RUN_STATES, DriverStarted, Noted, RunState
-from workbench.formatting import format_duration, format_params, format_value, printable
+from workbench.formatting import format_count, format_duration, format_params, format_value, printable
 from workbench.head import local_head
 from workbench.history import History
 from workbench.history.compression import compressed, is_compression
-from workbench.runs.descriptions import is_automatic, leaders
+from workbench.runs.descriptions import (
+    describe_end,
+    failures_of,
+    format_numbers,
+    is_automatic,
+    leaders,
+    log_file,
+)
 from workbench.runs.interruption import ended_like_interrupted
 from workbench.store.store import LEASE_TIMEOUT_S
 
@@ -39,7 +46,7 @@ _CHUNK_EVENTS = 2000
 _STORE_PATIENCE_S = 60.0
 _DRIVER_PATIENCE_S = 120.0
 _HEAD_EVERY_S = 1.0
-_MAX_FAILED = 3
+_MAX_FAILURES = 3
 
 
 def follow_to_end(
@@ -140,7 +147,7 @@ def print_end(run: Run, history: History, state: RunState, *, report: str | None
         report: The path of its report; None without one.
     """
     from workbench.cli.automl_result import result_lines
-    from workbench.cli.inspect import last_line, replay_lines
+    from workbench.cli.inspect import replay_lines
     from workbench.cli.next_steps import next_commands
 
     counts = ", ".join(
@@ -148,7 +155,7 @@ def print_end(run: Run, history: History, state: RunState, *, report: str | None
         for name in ("complete", "pruned", "stopped", "failed")
         if (found := history.in_state(name))
     )
-    why = history.message or history.reason or ""
+    why = describe_end(history)
     echo()
     active_s = history.active_s(history.now_unix_s())
     echo(
@@ -173,11 +180,7 @@ def print_end(run: Run, history: History, state: RunState, *, report: str | None
             echo(f"        {name:<{width}}  {format_value(value)}")
     if len(history.objectives) > 1 and len(front := history.front()) > len(shown):
         echo(f"        and {len(front) - len(shown)} more on the front of {len(front)}")
-    failed = history.in_state("failed")
-    for trial in failed[:_MAX_FAILED]:
-        echo(f"failed  trial {trial.number} {format_params(trial.params)}: {last_line(trial)}", fg="red")
-    if len(failed) > _MAX_FAILED:
-        echo(f"        and {len(failed) - _MAX_FAILED} more", fg="red")
+    _print_failures(run, history)
     for line in replay_lines(run):
         echo(line)
     if report is not None:
@@ -185,6 +188,18 @@ def print_end(run: Run, history: History, state: RunState, *, report: str | None
     echo(f"run     {run.run_id}")
     for line in next_commands(run.run_id, state, history, has_report=report is not None):
         echo(f"        {line}")
+
+
+def _print_failures(run: Run, history: History) -> None:
+    """Print why trials failed, each reason once, and where the first of them wrote its log."""
+    failures = failures_of(history)
+    for line, numbers in list(failures.items())[:_MAX_FAILURES]:
+        params = f" {format_params(history.trials[numbers[0]].params)}" if len(numbers) == 1 else ""
+        echo(f"failed  {format_numbers(numbers)}{params}: {line}", fg="red")
+        if (log := log_file(run.folder, numbers[0])).exists():
+            echo(f"        log of trial {numbers[0]}: {log}")
+    if len(failures) > _MAX_FAILURES:
+        echo(f"        and {format_count(len(failures) - _MAX_FAILURES, 'other reason')}", fg="red")
 
 
 def _make_view(run: Run, history: History, *, stderr: bool) -> View:

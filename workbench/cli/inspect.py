@@ -51,9 +51,10 @@ from workbench.history.lineage import describe_source
 from workbench.history.privacy import describe_privacy
 from workbench.runs.descriptions import (
     describe_cost,
-    describe_place,
+    describe_end,
     describe_reports,
     describe_search,
+    failures_of,
     first_line,
     format_counts,
     format_numbers,
@@ -256,7 +257,7 @@ def _facts(run: Run, history: History) -> list[str]:
         again = "the next advice uses them" if run.is_advice else "the run can be resumed"
         lines.append(f"its driver is gone; its results are stored: {again}")
     elif history.reason or history.message:
-        lines.append(f"{history.state}: {history.message or history.reason or ''}")
+        lines.append(f"{history.state}: {describe_end(history)}")
     if history.result is None and history.in_state("complete") and (why := history.why_no_best()) is not None:
         lines.append(f"no best: {why}")
     lines += [] if (reason := run.waits_for) is None else [f"waits for {reason}"]
@@ -335,10 +336,7 @@ def _print_setbacks(console: Any, history: History) -> None:
 
 
 def _print_failures(console: Any, history: History) -> None:
-    grouped: dict[str, list[int]] = {}
-    for trial in history.in_state("failed"):
-        grouped.setdefault(last_line(trial), []).append(trial.number)
-    _print_grouped(console, "Why trials failed", grouped, style="red")
+    _print_grouped(console, "Why trials failed", failures_of(history), style="red")
 
 
 def _print_alerts(console: Any, history: History) -> None:
@@ -361,11 +359,3 @@ def _print_grouped(console: Any, title: str, grouped: dict[str, list[int]], styl
         console.print(Text(title, style="bold"))
     for what, numbers in grouped.items():
         console.print(Text(f"  {format_numbers(numbers)}: {what}", style=style))
-
-
-def last_line(trial: Trial) -> str:
-    """Return why a trial failed, in one line, and where in the user's code."""
-    lines = [line.strip() for line in (trial.traceback or "").splitlines() if line.strip()]
-    text = lines[-1] if lines else first_line(trial.message)
-    place = describe_place(trial.failed_at)
-    return (f"{trial.reason}: {text}" if trial.reason and trial.reason != "error" else text) + place

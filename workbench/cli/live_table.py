@@ -50,13 +50,14 @@ class LinesView:
         """Show `history` on stdout or stderr."""
         self._narrator = Narrator(history)
         self._history = history
+        self._clock = _Clock()
         self._stderr = stderr
 
     def show(self, event: Event) -> None:
         """Print the line of an event if it changes a state."""
         line = self._narrator.line_of(event)
         if line is not None:
-            elapsed = _elapsed(self._history, event.time_unix_s)
+            elapsed = _elapsed(self._history, self._clock.time_of(event))
             echo(f"{elapsed:>11} {line}", err=self._stderr)
         if (traceback := self._narrator.traceback_of(event)) is not None:
             echo(textwrap.indent(traceback, _BELOW_LINE), err=self._stderr)
@@ -66,6 +67,18 @@ class LinesView:
 
     def close(self) -> None:
         """Do nothing."""
+
+
+class _Clock:
+    """When events were known: no earlier than those before, though a trial reports its start a little late."""
+
+    def __init__(self) -> None:
+        self._last_unix_s = 0.0
+
+    def time_of(self, event: Event) -> float:
+        """Return when the next event was known."""
+        self._last_unix_s = max(self._last_unix_s, event.time_unix_s)
+        return self._last_unix_s
 
 
 def _elapsed(history: History, now_unix_s: float) -> str:
@@ -85,6 +98,7 @@ class LiveView:
         self._title = (row.name, row.run_id)
         self._history = history
         self._narrator = Narrator(history)
+        self._clock = _Clock()
         self._console: Console = make_console(stderr=stderr)
         self._live = Live(console=self._console, auto_refresh=False, transient=True)
         self._live.start()
@@ -101,7 +115,7 @@ class LiveView:
             return
         words = line.split(" ", 3)
         state = words[2].rstrip(":") if line.startswith("trial ") else words[1].rstrip(":")
-        elapsed = _elapsed(self._history, event.time_unix_s)
+        elapsed = _elapsed(self._history, self._clock.time_of(event))
         text = Text.assemble((f"{elapsed:>11} ", "bright_black"), line)
         if colour_of(state) != "default":
             text.highlight_words([state], style=colour_of(state))

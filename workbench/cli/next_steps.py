@@ -35,7 +35,8 @@ def next_commands(run_id: str, state: str, history: History, *, has_report: bool
             ("try more once it is fixed", command_line("extend", run_id, **(how_to_extend(history) or {})))
         ]
     elif state in ("lost", "stopped", "failed"):
-        offers = [("resume it", command_line("resume", run_id))]
+        fixed = " once it is fixed" * (history.reason == "failures")  # the same code fails again
+        offers = [(f"resume it{fixed}", command_line("resume", run_id))]
     if (failed := first_traceback(history)) is not None:
         offers.append(("read the traceback", command_line("show", run_id, trial=failed.number)))
     if has_best and not has_report:

@@ -118,6 +118,28 @@ def has_nothing_left(history: History) -> bool:
     return history.reason == "failures" and is_used_up and all_failed
 
 
+def describe_end(history: History) -> str:
+    """Write why a run ended; where its trials failed, without their error, which stands beside them."""
+    why = history.message or history.reason or ""
+    return why.partition(": ")[0] if history.reason == "failures" else why
+
+
+def failures_of(history: History) -> dict[str, list[int]]:
+    """Return the numbers of the trials that failed, by the line that states why."""
+    grouped: dict[str, list[int]] = {}
+    for trial in history.in_state("failed"):
+        grouped.setdefault(_failure_line(trial), []).append(trial.number)
+    return grouped
+
+
+def _failure_line(trial: Trial) -> str:
+    """Return why a trial failed, in one line, and where in the user's code."""
+    lines = [line.strip() for line in (trial.traceback or "").splitlines() if line.strip()]
+    text = lines[-1] if lines else first_line(trial.message)
+    place = describe_place(trial.failed_at)
+    return (f"{trial.reason}: {text}" if trial.reason and trial.reason != "error" else text) + place
+
+
 def why_not_resumed(state: RunState, history: History) -> str | None:
     """Return why a run that has ended can only be extended, as the end of a sentence; None if it resumes."""
     if state == "complete":

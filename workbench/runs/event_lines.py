@@ -107,6 +107,8 @@ class Narrator:
                 return f"trial {event.trial} {self._history.trials[event.trial].resizes[-1].describe()}"
             case RunStateChanged():
                 why = event.message or event.reason
+                if why and event.reason == "failures":  # the lines of its trials have their error
+                    why = why.partition(": ")[0]
                 return f"run {event.state}" + (f": {why}" if why else "")
             case DriverStarted():
                 again = "again " if len(self._history.drivers) > 1 else ""

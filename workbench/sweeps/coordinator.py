@@ -9,6 +9,7 @@ the driver never waits for a silent trial.
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
 import traceback
 from typing import Any
@@ -29,9 +30,13 @@ from workbench.plan import PartialPlan
 from workbench.sweeps.messages import EVENTS_KEY, Events, Order
 from workbench.sweeps.out_of_memory import OtherWays
 from workbench.workers.gang import Gang
+from workbench.workers.trial_log import crash_in, log_name
 from workbench.workers.worker import Progress
 
 PATIENCE_S = 1.0
+MIN_GRACE_S = 1.0
+GRACE_SHARE = 0.1
+"""The part of the limit of time that a trial may exceed it by, to save what it can."""
 SILENT_S = 30.0
 """After this long without a report, a trial that ran out of time may have been stuck."""
 
@@ -97,7 +102,7 @@ class Coordinator:
         self._decided_plan = order.task.plan
         self._started_s: float | None = None
         self._reported_s: float | None = None
-        self._spent_s = 0.0  # on attempts that have ended
+        self._spent_s = order.trained_s  # on attempts that have ended
 
     def _release(self) -> None:
         if self._gang is not None:
@@ -137,11 +142,14 @@ class Coordinator:
         )
 
     def _follow(self, gang: Gang) -> list[Event]:
-        progress = gang.next(timeout_s=PATIENCE_S)
-        if progress.ended is None and progress.lost is None and self._is_out_of_time():
-            progress = gang.stop(self._order.request.stop_grace_s)
+        progress = gang.next(timeout_s=min(PATIENCE_S, max(0.0, self._left_s())))
+        if progress.ended is None and progress.lost is None and self._left_s() <= 0:
+            events = list(progress.events)
+            message = self._describe_timeout()
+            progress = gang.stop(self._stop_grace_s())
             self._release()
-            return [*progress.events, self._failed("timeout", self._describe_timeout())]
+            message += "" if progress.message is None else f"; {progress.message}"
+            return [*events, *progress.events, self._failed("timeout", message)]
         events: list[Event] = list(progress.events)
         for event in events:
             if isinstance(event, TrialPlanned):
@@ -165,13 +173,18 @@ class Coordinator:
 
     def _after_loss(self, reason: Reason, progress: Progress) -> AttemptEnded | TrialEnded:
         """Retry from the last checkpoint if that may help."""
-        failed = self._failed(reason, progress.message or "a worker was lost")
+        failed = self._failed(reason, (progress.message or "a worker was lost") + self._describe_crash())
         if reason == "oom":
             return self._after_end(failed)
         if self._retries_left == 0:
             return failed
         self._retries_left -= 1
         return self._next_attempt(failed)
+
+    def _describe_crash(self) -> str:
+        folder = self._order.task.artifacts.working_folder
+        signal = crash_in(folder / log_name(0), time.time() - self._attempt_s())
+        return "" if signal is None else f" by {signal}"
 
     def _after_end(self, ended: TrialEnded) -> AttemptEnded | TrialEnded:
         """Retry another way after running out of memory; the step stays the same."""
@@ -192,19 +205,24 @@ class Coordinator:
         self._started_s = None
         return ended
 
-    def _is_out_of_time(self) -> bool:
-        left_s = self._order.time_left_s
-        return (
-            left_s is not None and self._started_s is not None and self._spent_s + self._attempt_s() > left_s
-        )
+    def _left_s(self) -> float:
+        """Return how long the trial may still take, in seconds."""
+        limit_s = self._order.time_limit_s
+        return math.inf if limit_s is None else limit_s - self._spent_s - self._attempt_s()
+
+    def _stop_grace_s(self) -> float:
+        """Return how long a trial that is out of time may take to stop: little beside a short limit."""
+        grace_s, limit_s = self._order.request.stop_grace_s, self._order.time_limit_s
+        return grace_s if limit_s is None else min(grace_s, max(MIN_GRACE_S, GRACE_SHARE * limit_s))
 
     def _describe_timeout(self) -> str:
+        limit = f"it exceeded resources.trial_time ({format_duration(self._order.time_limit_s or 0.0)})"
         if self._reported_s is None:
-            return "it exceeded resources.trial_time without a report"
+            return f"{limit} without a report"
         silent_s = time.monotonic() - self._reported_s
         if silent_s < SILENT_S:
-            return "it exceeded resources.trial_time"
-        return f"it exceeded resources.trial_time, {format_duration(silent_s)} after its last report"
+            return limit
+        return f"{limit}, {format_duration(silent_s)} after its last report"
 
     def _attempt_s(self) -> float:
         """Return how long the attempt has trained, in seconds."""

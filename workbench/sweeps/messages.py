@@ -34,7 +34,8 @@ class Order:
         max_retries: How often the trial is tried again when a worker was lost.
         changeable: What of the plan may change, beside the division of its batch, where memory runs out.
         tried: The changes that earlier attempts tried where memory ran out.
-        time_left_s: How long the remaining attempts may take, in seconds; None for no limit.
+        time_limit_s: How long all attempts may take together, in seconds; None for no limit.
+        trained_s: How long earlier attempts took, in seconds.
     """
 
     task: TrialTask
@@ -45,7 +46,8 @@ class Order:
     max_retries: int
     changeable: frozenset[str]
     tried: tuple[PartialPlan, ...]
-    time_left_s: float | None
+    time_limit_s: float | None
+    trained_s: float = 0.0
 
     def __str__(self) -> str:
         # Tune writes configurations into names and logs.

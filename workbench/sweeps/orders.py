@@ -79,7 +79,8 @@ class Orders:
             max_retries=max(0, settings.max_retries - trial.num_retries),
             changeable=changeable_ways(experiment, trial.params),
             tried=trial.ways_tried,
-            time_left_s=None if limit_s is None else max(0.0, limit_s - trial.trained_s),
+            time_limit_s=limit_s,
+            trained_s=trial.trained_s,
         )
 
     def _experiment_json(self) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -16,6 +17,27 @@ from pathlib import Path
 def log_name(rank: int) -> str:
     """Return the name of the log of one worker of a trial, in the trial's folder."""
     return "log.txt" if rank == 0 else f"log-{rank}.txt"
+
+
+_CRASH = re.compile(rb"\*\*\* (SIG[A-Z]+) received at time=(\d+) ")  # as Ray prints it
+_CRASH_BYTES = 65_536
+"""How far before the end of a log the last crash is searched for; its stacks follow it."""
+
+
+def crash_in(path: Path, since_unix_s: float) -> str | None:
+    """Return the name of the signal by which a process crashed, as its log shows; None where it does not.
+
+    Args:
+        path: The log; it need not exist.
+        since_unix_s: When the process began with its trial: the log may contain earlier crashes.
+    """
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - _CRASH_BYTES))
+            found = [match for match in _CRASH.finditer(file.read()) if int(match[2]) >= int(since_unix_s)]
+    except OSError:
+        return None
+    return found[-1][1].decode() if found else None
 
 
 class TrialLog:
