@@ -158,6 +158,7 @@ def test_a_question_removes_earlier_ones_and_names_commands_that_work(
     monkeypatch.delenv("RAY_AUTH_TOKEN_PATH", raising=False)
     monkeypatch.setattr(relayed_commands, "SEEN_AFTER_S", 2.0)
     there = ("--address", cluster.jobs_address, "--token-file", str(cluster.token))
+    Store.open(str(cluster.folder / "empty.sqlite")).close()
     code, out, _ = shell("list", "--store", str(cluster.folder / "empty.sqlite"), *there)
     named = f"--address {cluster.jobs_address} --store {cluster.folder / 'empty.sqlite'} --token-file"
     assert (code, named in out) == (0, True)

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.services.databases import execute, tables_of
-from workbench.errors import MissingDependencyError, StoreError, StoreUnavailableError
+from workbench.errors import StoreError, StoreUnavailableError
 from workbench.events import Noted
 from workbench.experiment import Experiment
+from workbench.runs import attach
 from workbench.store import Store, connection
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ def test_database_of_another_program_is_left_alone(url: str) -> None:
     [
         ("sqlite://", "in memory"),
         ("sqlite:///:memory:", "in memory"),
-        ("oracel://host/name", "'oracel' is not a known kind of database"),
+        ("mysql://me@host/name", "'mysql' is not a supported kind .*; allowed: the path .*, or postgresql"),
         ("://", "does not name a store"),
     ],
 )
@@ -113,9 +114,11 @@ def test_store_that_cannot_be_meant_is_refused(given: str, message: str) -> None
         Store.open(given)
 
 
-def test_missing_driver_names_the_package() -> None:
-    with pytest.raises(MissingDependencyError, match="pip install cymysql"):
-        Store.open("mysql+cymysql://user:secret@host/name")
+def test_a_file_that_is_read_must_exist_and_similar_ones_are_named(tmp_path: Path) -> None:
+    Store.open(str(tmp_path / "runs.sqlite")).close()
+    with pytest.raises(StoreError, match=rf"no store at .*; allowed: {tmp_path}/runs.sqlite"):
+        attach("last", store=str(tmp_path / "rnus.sqlite"))
+    assert not (tmp_path / "rnus.sqlite").exists()
 
 
 def test_folder_in_place_of_the_file_is_unavailable(tmp_path: Path) -> None:

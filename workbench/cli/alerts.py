@@ -6,7 +6,7 @@ import time
 
 import click
 
-from workbench.cli.options import command_line, example, json_option, open_store, store_option
+from workbench.cli.options import command_line, example, json_option, open_existing_store, store_option
 from workbench.cli.output import print_error, print_json
 from workbench.cli.remote import remote_capable
 from workbench.errors import WorkbenchError
@@ -67,7 +67,7 @@ def alerts(sink: str | None, lost: bool, as_json: bool) -> int:
 def _notify_of_lost(as_json: bool) -> int:
     from workbench.runs.lost_runs import notify_of_lost
 
-    with open_store() as store:
+    with open_existing_store() as store:
         notified = notify_of_lost(store)
     answers = [(run_id, answer) for run_id, found in notified.items() for answer in found]
     if as_json:

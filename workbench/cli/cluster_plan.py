@@ -13,7 +13,7 @@ from workbench.cli.options import (
     FiniteRange,
     example,
     json_option,
-    open_store,
+    open_existing_store,
     read_settings,
     store_option,
 )
@@ -94,7 +94,7 @@ def plan(
         budget_usd, max_nodes,
         duration_argument_s(start_up, field="--start-up", may_be_zero=True),
     )  # fmt: skip
-    with open_store() as store:
+    with open_existing_store() as store:
         evidence = evidence_of(store, experiment)
 
     def compare_for(requirements: Requirements) -> list[Offer]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from workbench.cli.options import example, json_option, open_store, store_option
+from workbench.cli.options import example, json_option, open_existing_store, store_option
 from workbench.cli.output import make_console, make_table, print_json
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def compare(runs: tuple[str, ...], with_same: bool, as_json: bool) -> None:
     from workbench.runs.comparison import find_runs
     from workbench.runs.comparison_table import Side, comparison_rows, labels_of
 
-    with open_store() as store:
+    with open_existing_store() as store:
         found = find_runs(runs, store=store)
         sides = [Side(run.row, run.history) for run in found]
         labels, rows = labels_of(sides), comparison_rows(sides)

@@ -70,7 +70,7 @@ class LinesView:
 
 
 class _Clock:
-    """When events were known: no earlier than those before, though a trial reports its start a little late."""
+    """When events were known: no earlier than those before, though a trial reports its start late."""
 
     def __init__(self) -> None:
         self._last_unix_s = 0.0

@@ -160,11 +160,20 @@ def open_store() -> Store:
     return Store.open(given_store())
 
 
+def open_existing_store() -> Store:
+    """Open the store that `--store` names, or else the default one; a file that is named must exist."""
+    from workbench.store.urls import check_exists
+
+    if (given := given_store()) is not None:
+        check_exists(given)
+    return open_store()
+
+
 def attach(run_id: str) -> Run:
     """Return a run of the store that `--store` names, or else the default one."""
     from workbench.runs import Run
 
-    store = open_store()
+    store = open_existing_store()
     return Run(store, store.run(run_id).run_id)
 
 

@@ -17,7 +17,7 @@ from workbench.cli.options import (
     described,
     example,
     json_option,
-    open_store,
+    open_existing_store,
     run_argument,
     store_option,
 )
@@ -55,7 +55,7 @@ def list_runs(
     from workbench.runs import Run
     from workbench.store.labels import matching_runs
 
-    with open_store() as store:
+    with open_existing_store() as store:
         known = store.runs()
         found = matching_runs(
             known, text=search, states=states, tags=tags, archive="only" if archived else "without"

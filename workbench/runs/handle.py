@@ -14,6 +14,7 @@ from workbench.runs.controlled import ControlledRun
 from workbench.runs.figures import draw, write_report, write_trace
 from workbench.runs.written_file import linked
 from workbench.store import Store
+from workbench.store.urls import check_exists
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -36,11 +37,14 @@ def attach(run_id: str = "last", *, store: Store | str | None = None) -> Run:
 
     Raises:
         RunNotFoundError: If there is no such run; similar names are listed.
+        StoreError: If the file that is named does not exist.
 
     Example:
         >>> wb.attach(run.run_id).state
         'complete'
     """
+    if isinstance(store, str):
+        check_exists(store)
     opened = open_store(store)
     return Run(opened, opened.run(run_id).run_id)
 

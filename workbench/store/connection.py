@@ -19,14 +19,7 @@ from urllib.parse import quote
 import sqlalchemy as sa
 from sqlalchemy import event
 from sqlalchemy.engine import URL, Connection, Engine
-from sqlalchemy.exc import (
-    ArgumentError,
-    DBAPIError,
-    InterfaceError,
-    NoSuchModuleError,
-    OperationalError,
-    SQLAlchemyError,
-)
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, SQLAlchemyError
 
 from workbench.artifacts.local import make_private
 from workbench.errors import MissingDependencyError, StoreError, StoreUnavailableError
@@ -135,20 +128,14 @@ def _make_engine(url: URL) -> Engine:
     try:
         if url.get_backend_name() == "postgresql":
             return postgresql.make_engine(url)
-        if url.get_backend_name() != "sqlite":
-            return sa.create_engine(url, pool_pre_ping=True)
         _make_file(Path(str(url.database)))
         engine = _make_sqlite_engine(url)
     except ImportError as error:
-        backend, package = url.get_backend_name(), error.name or url.get_driver_name()
-        install_it = postgresql.INSTALL_IT if backend == "postgresql" else f"pip install {package}"
         raise MissingDependencyError(
-            f"a store at {backend} needs the package {package}",
+            f"a store at {url.get_backend_name()} needs the package {error.name or url.get_driver_name()}",
             field="store",
-            next_step=f"Install it: {install_it}.",
+            next_step=f"Install it: {postgresql.INSTALL_IT}.",
         ) from error
-    except (NoSuchModuleError, ArgumentError) as error:
-        raise StoreError(f"{url.drivername!r} is not a known kind of database", field="store") from error
     except OSError as error:
         raise _translate(error, url) from error
     event.listen(engine, "connect", _set_pragmas)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 from pathlib import Path
@@ -12,7 +13,9 @@ from sqlalchemy.exc import ArgumentError
 
 from workbench.errors import StoreError
 
-_ALLOWED = "the path of a SQLite file, or an SQLAlchemy URL"
+_ALLOWED = "the path of a SQLite file, or postgresql://USER@HOST/DATABASE"
+_OF_SQLITE = ("-wal", "-shm", ".lock")
+"""How the files end that lie beside that of a store."""
 _POSTGRESQL = ("postgresql", "postgres")
 _DRIVER = "postgresql+psycopg"
 # Up to the last @ of the address; a password may hold one, or a slash, that should have been escaped.
@@ -81,7 +84,7 @@ def resolve_url(given: str | None) -> URL:
         The URL; of a SQLite file, with its absolute path.
 
     Raises:
-        StoreError: If it is no URL, or stands for no file.
+        StoreError: If it is no URL, stands for no file, or names another kind of database.
     """
     text = given or os.environ.get("WORKBENCH_STORE") or str(user_data_folder() / "store.sqlite")
     if "://" not in text:
@@ -98,10 +101,36 @@ def resolve_url(given: str | None) -> URL:
             field="store",
             allowed="postgresql://USER@HOST/DATABASE, which uses psycopg",
         )
-    if url.get_backend_name() != "sqlite":
+    if url.get_backend_name() == "postgresql":
         return url
+    if url.get_backend_name() != "sqlite":
+        raise StoreError(
+            f"{url.get_backend_name()!r} is not a supported kind of database", field="store", allowed=_ALLOWED
+        )
     if url.database in (None, "", ":memory:"):
         raise StoreError(
             "a store in memory cannot be shared by the processes of a run", field="store", allowed=_ALLOWED
         )
     return url.set(database=str(Path(str(url.database)).expanduser().absolute()))
+
+
+def check_exists(given: str) -> None:
+    """Refuse the SQLite file of a store that does not exist, which opening it would create.
+
+    Args:
+        given: What `resolve_url` takes.
+
+    Raises:
+        StoreError: If there is no such file; files of similar names are listed.
+    """
+    url = resolve_url(given)
+    path = Path(str(url.database))
+    if url.get_backend_name() != "sqlite" or path.exists():
+        return
+    beside = path.parent.glob("*") if path.parent.is_dir() else ()
+    names = [each.name for each in beside if each.is_file() and not each.name.endswith(_OF_SQLITE)]
+    near = difflib.get_close_matches(path.name, names)
+    raise StoreError(
+        f"there is no store at {path}", field="store", allowed=[str(path.with_name(name)) for name in near],
+        next_step="Check the path; the first run that is started there creates it.",
+    )  # fmt: skip
