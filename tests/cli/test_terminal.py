@@ -137,3 +137,26 @@ def test_long_texts_are_broken_at_the_width_of_the_terminal(monkeypatch: pytest.
     assert first == "the data cache"
     assert all(line.startswith(" " * 20) for line in others)
     assert " ".join([first, *(line.strip() for line in others)]) == text
+
+
+def test_of_many_trials_a_terminal_keeps_those_that_fail_or_improve(shell: Shell) -> None:
+    ends = [*("complete",) * 13, "failed"]
+    with Store.open(str(shell.folder / "store.sqlite")) as store:
+        run_id = store.create_run(Experiment(**{**EXPERIMENT, "budget": {"trials": len(ends)}}))
+        with store.writer(run_id, owner_pid=os.getpid(), owner_host=socket.gethostname()) as writer:
+            writer.append(*begin())
+            terminal = Terminal(shell, "follow", run_id)
+            terminal.wait_for("0/14 trials")
+            now_s = time.time() - begin()[0].time_unix_s
+            for number, state in enumerate(ends):
+                accuracy = 0.9 if number else 0.95
+                reason = "error" if state == "failed" else None
+                writer.append(
+                    *trial_events(number, at_s=now_s, state=state, accuracy=accuracy, reason=reason)
+                )
+            writer.append(*finish(9))
+    assert terminal.wait() == 5
+    lines = [
+        line for line in terminal.text.splitlines() if re.search(r" s trial \d+ (complete|failed)", line)
+    ]
+    assert {re.findall(r"trial (\d+)", line)[0] for line in lines} == {"0", "13"}

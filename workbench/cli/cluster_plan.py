@@ -95,13 +95,15 @@ def plan(
         duration_argument_s(start_up, field="--start-up", may_be_zero=True),
     )  # fmt: skip
     with open_existing_store() as store:
-        evidence = evidence_of(store, experiment)
+        evidence = evidence_of(store, experiment, file=file)
 
     def compare_for(requirements: Requirements) -> list[Offer]:
         return compare(experiment, evidence, known, requirements)
 
     offers = compare_for(requirements)
-    summary = list(sentences(offers, requirements, compare=compare_for, catalogue=str(catalogue or SHIPPED)))
+    summary = list(
+        sentences(offers, requirements, compare=compare_for, catalogue=str(catalogue or SHIPPED), file=file)
+    )
     rows = [offer.to_json() for offer in offers]
     if target is not None:
         _draw(target, rows, requirements.deadline_s, budget_usd)

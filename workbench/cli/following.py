@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
+import psutil
 
 from workbench.actions import suggest
 from workbench.cli.exit_codes import INTERRUPTED
@@ -160,7 +161,7 @@ def print_end(run: Run, history: History, state: RunState, *, report: str | None
     active_s = history.active_s(history.now_unix_s())
     echo(
         f"{run.name} {state}" + (f" ({why})" if why and state != "lost" else "")
-        + f" after {format_duration(active_s)}: {counts or 'no trials'}", bold=True,
+        + f" after {format_duration(active_s)}: {counts or 'no trial has ended'}", bold=True,
         fg="red" if state == "failed" else None,
     )  # fmt: skip
     if state == "lost":
@@ -221,7 +222,7 @@ def _watch(
     is_over: Callable[[], bool],
 ) -> RunState:  # fmt: skip
     cursor, began_s, read_s = 0, time.monotonic(), time.monotonic()
-    driven, head = driver_after is None, _DriversHead(history)
+    driven, head = driver_after is None, _DriversHead(run, history)
     while True:
         try:
             # Read the state first: a run that has ended by then adds no events afterwards.
@@ -255,16 +256,16 @@ def _watch(
 
 
 class _DriversHead:
-    """The local head on which the driver of a run lives; without it, the run goes silent until it is lost."""
+    """The local head on which the driver of a run lives; without either, the run goes silent for seconds."""
 
-    def __init__(self, history: History) -> None:
-        self._history = history
+    def __init__(self, run: Run, history: History) -> None:
+        self._run, self._history = run, history
         self._driver: DriverStarted | None = None
         self._record: dict[str, Any] | None = None
         self._next_s = 0.0
 
     def describe_loss(self) -> Noted | None:
-        """Return once that the head has ended; nobody can store that, as the driver ended with it."""
+        """Return once that the head or the driver has ended; nobody can store that."""
         now_s, drivers = time.monotonic(), self._history.drivers
         if now_s < self._next_s or not drivers:
             return None
@@ -273,12 +274,24 @@ class _DriversHead:
             self._driver = drivers[-1]
             is_here = self._driver.host == socket.gethostname()
             self._record = local_head.record_of_head_of(self._driver.pid) if is_here else None
-        if self._record is None or local_head.is_intact(self._record):
+        if self._record is None or self._driver is None:
             return None
+        if local_head.is_intact(self._record):
+            return self._describe_lost_driver(self._driver)
         self._record = None
         message = (
             "the local Ray head has ended, and the driver and all workers of this run end with it; what they "
             f"reported is stored. The run counts as lost {format_duration(LEASE_TIMEOUT_S)} after the last "
             "sign of its driver, and can be resumed then"
+        )
+        return Noted(level="warning", message=message)
+
+    def _describe_lost_driver(self, driver: DriverStarted) -> Noted | None:
+        if psutil.pid_exists(driver.pid) or self._run.state in FINISHED_RUN_STATES:
+            return None
+        self._record = None  # until the next one has started
+        message = (
+            f"the driver's process {driver.pid} has ended; Ray starts another one, which takes some seconds "
+            "and continues the run from what is stored"
         )
         return Noted(level="warning", message=message)

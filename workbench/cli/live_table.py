@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 import time
 from typing import TYPE_CHECKING, Protocol
 
 from workbench.cli.output import colour_of, echo, make_console
-from workbench.events import Event, Noted, RunState, TrialStarted
+from workbench.events import Event, Noted, RunState, TrialEnded, TrialStarted
 from workbench.formatting import format_duration, format_number, format_params, format_rate
 from workbench.history import History, Trial
 from workbench.runs.descriptions import leaders
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 REFRESH_S = 0.25
 _LINES_AROUND_TABLE = 8
 _MIN_ROWS = 3
+_MAX_SHOWN_TRIALS = 12
+"""Of runs with more trials, a terminal does not keep a line for each."""
 _BAR_WIDTH = 40
 _BELOW_LINE = " " * 12
 
@@ -111,7 +114,7 @@ class LiveView:
 
         line = self._narrator.line_of(event)
         is_old = event.time_unix_s < self._since_unix_s - self._history.clock_ahead_s
-        if line is None or isinstance(event, TrialStarted) or is_old:
+        if line is None or isinstance(event, TrialStarted) or is_old or self._is_one_of_many(event, line):
             return
         words = line.split(" ", 3)
         state = words[2].rstrip(":") if line.startswith("trial ") else words[1].rstrip(":")
@@ -123,6 +126,14 @@ class LiveView:
         self._console.print(text, no_wrap=not is_warning, overflow="fold" if is_warning else "ellipsis")
         if (traceback := self._narrator.traceback_of(event)) is not None:
             self._console.print(Text(textwrap.indent(traceback, _BELOW_LINE), style="bright_black"))
+
+    def _is_one_of_many(self, event: Event, line: str) -> bool:
+        """Return whether a line would hide others: of many trials, those that fail or improve are shown."""
+        history = self._history
+        has_best = len(history.objectives) == 1 and history.experiment.repeats == 1
+        if not has_best or (history.max_trials() or math.inf) <= _MAX_SHOWN_TRIALS:
+            return False
+        return isinstance(event, TrialEnded) and event.state != "failed" and "(best so far)" not in line
 
     def refresh(self, state: RunState) -> None:
         """Redraw, at most four times a second."""

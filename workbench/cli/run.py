@@ -91,16 +91,7 @@ def sweep(
     def drive() -> None:
         runs.start(run, launcher=launcher, address=address, warm_start=earlier)
 
-    if launcher == "inline" and not detach:
-        return follow_run(run, as_json=as_json, with_report=True, drive=drive)
-    try:
-        with waiting_for_the_driver(run):
-            drive()
-    except KeyboardInterrupt:
-        return interrupted(run, launcher)
-    if detach:
-        return detached(run, as_json=as_json)
-    return follow_run(run, as_json=as_json, with_report=True)
+    return _start_and_follow(run, drive, launcher, detach=detach, as_json=as_json)
 
 
 def _enter(store: Store, run_id: str) -> None:
@@ -174,9 +165,28 @@ def _continue(run: Run, *, detach: bool, launcher: str, address: str | None, as_
 @described(ACTIONS["replay"])
 def replay(run_id: str, detach: bool, launcher: str, address: str | None, as_json: bool) -> int:
     """Repeat a run's configurations."""
+    from workbench import runs
+
     original = attach(run_id)
-    with waiting_for_the_driver(original):
-        run = original.replay(launcher=launcher, address=address)
+    run = original.create_replay()
+
+    def drive() -> None:
+        runs.start(run, launcher=launcher, address=address, replay_of=original.run_id)
+
+    return _start_and_follow(run, drive, launcher, detach=detach, as_json=as_json)
+
+
+def _start_and_follow(
+    run: Run, drive: Callable[[], None], launcher: str, *, detach: bool, as_json: bool
+) -> int:  # fmt: skip
+    """Start the driver of a new run and follow it, meanwhile where this process drives it."""
+    if launcher == "inline" and not detach:
+        return follow_run(run, as_json=as_json, with_report=True, drive=drive)
+    try:
+        with waiting_for_the_driver(run):
+            drive()
+    except KeyboardInterrupt:
+        return interrupted(run, launcher)
     if detach:
         return detached(run, as_json=as_json)
     return follow_run(run, as_json=as_json, with_report=True)

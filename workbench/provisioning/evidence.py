@@ -55,12 +55,13 @@ class Evidence:
         return max(rates, default=None)
 
 
-def evidence_of(store: Store, experiment: Experiment) -> list[Evidence]:
+def evidence_of(store: Store, experiment: Experiment, *, file: str = "FILE") -> list[Evidence]:
     """Find what was measured of an experiment.
 
     Args:
         store: The store.
         experiment: What is to be run.
+        file: Its file, to be named in the next step.
 
     Returns:
         What is known of each kind of device, the newest first; at least one.
@@ -91,8 +92,9 @@ def evidence_of(store: Store, experiment: Experiment) -> list[Evidence]:
                 found[device] = evidence
     if not found:
         raise ExperimentError(
-            "the store has no measurement of this experiment",
-            next_step=suggest("advise", "FILE", lead="Measure it first, preferably on one of these machines"),
+            "the store has no measurement of this experiment: of a run only trials with three reports or "
+            "more are measured",
+            next_step=suggest("advise", file, lead="Measure it first, preferably on one of these machines"),
         )
     return list(found.values())
 

@@ -20,6 +20,7 @@ def sentences(
     *,
     compare: Callable[[Requirements], Sequence[Offer]],
     catalogue: str,
+    file: str = "FILE",
 ) -> Iterator[str]:
     """Yield the result of a comparison, and its assumptions.
 
@@ -28,12 +29,13 @@ def sentences(
         requirements: What they were compared for.
         compare: Compares the same machines for other requirements, to find what comes closest.
         catalogue: The file of the catalogue, to be named where prices are missing.
+        file: That of the experiment, to be named where measurements are missing.
     """
     if offers and offers[0].is_recommendable:
         yield from _recommend(offers[0], requirements)
     else:
         yield "nothing can be recommended"
-        yield from _explain(offers, requirements, compare)
+        yield from _explain(offers, requirements, compare, file)
     unpriced = [offer for offer in offers if offer.usd_per_hour is None]
     if unpriced:
         example = unpriced[0]
@@ -68,7 +70,10 @@ def _recommend(best: Offer, requirements: Requirements) -> Iterator[str]:
 
 
 def _explain(
-    offers: Sequence[Offer], requirements: Requirements, compare: Callable[[Requirements], Sequence[Offer]]
+    offers: Sequence[Offer],
+    requirements: Requirements,
+    compare: Callable[[Requirements], Sequence[Offer]],
+    file: str,
 ) -> Iterator[str]:
     """Yield why nothing can be recommended, and what comes closest."""
     timed = [offer for offer in offers if offer.fits is not False and offer.run_s is not None]
@@ -77,7 +82,7 @@ def _explain(
         if any(offer.fits is None for offer in offers):
             yield (
                 "the duration of the run cannot be estimated for any machine (see the notes): run "
-                "`workbench advise FILE` on one of them first"
+                f"`workbench advise {file}` on one of them first"
             )
         else:
             yield (
@@ -87,7 +92,7 @@ def _explain(
     if not known:
         yield (
             "the measurements say too little about these machines: the upper bounds are over a hundred times "
-            "the lower ones; run `workbench advise FILE` on one of them first"
+            f"the lower ones; run `workbench advise {file}` on one of them first"
         )
         return
     if all(offer.cost_usd is None for offer in known):

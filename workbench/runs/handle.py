@@ -94,12 +94,24 @@ class Run(ControlledRun):
             True
         """
         from workbench.sweeps.launchers import launch
+
+        again = self.create_replay()
+        launch(self.store, again.run_id, launcher=launcher, address=address, replay_of=self.run_id)
+        return again
+
+    def create_replay(self) -> Self:
+        """Store the run that `replay` starts, without starting its driver.
+
+        Returns:
+            The new run.
+
+        Raises:
+            RunError: If this run has proposed nothing.
+        """
         from workbench.sweeps.warm_start import recorded_proposals
 
         recorded_proposals(self.store, self.run_id)
-        again = type(self)(self.store, self.store.create_run(self.experiment))
-        launch(self.store, again.run_id, launcher=launcher, address=address, replay_of=self.run_id)
-        return again
+        return type(self)(self.store, self.store.create_run(self.experiment))
 
     def figure(self, name: str = "convergence", **options: Any) -> Figure:
         """Draw a figure.

@@ -207,8 +207,16 @@ def start(
     launcher: str = "ray",
     address: str | None = None,
     warm_start: Iterable[str] = (),
+    replay_of: str | None = None,
 ) -> None:
-    """Start the driver of a stored run; arguments as in `sweep`.
+    """Start the driver of a stored run.
+
+    Args:
+        run: The run.
+        launcher: As in `sweep`.
+        address: As in `sweep`.
+        warm_start: The ids of earlier runs to learn from.
+        replay_of: The run whose configurations it repeats.
 
     Raises:
         RunNotFoundError: If an earlier run is not in the store.
@@ -216,4 +224,7 @@ def start(
     """
     from workbench.sweeps.launchers import launch
 
-    launch(run.store, run.run_id, launcher=launcher, address=address, warm_start=tuple(warm_start))
+    launch(
+        run.store, run.run_id, launcher=launcher, address=address, warm_start=tuple(warm_start),
+        replay_of=replay_of,
+    )  # fmt: skip

@@ -91,12 +91,12 @@ class StudyScheduler(FIFOScheduler):
     def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
         """Return CONTINUE while the coordinator has something to do: this trial or the next, else STOP."""
         events = result.get(EVENTS_KEY, [])
-        _forget_ended(tune_controller)
+        controller = tune_controller._tune_controller  # without the wrapper, which warns
+        _forget_ended(controller)
         self._conductor.tick()
         if not self._conductor.receive(trial.config[ORDER_KEY].task.trial, events):
             return TrialScheduler.CONTINUE
         order = self._conductor.next_order()
-        controller = tune_controller._tune_controller  # without the wrapper, which warns
         coordinators, actor = controller._actor_manager, controller._trial_to_actor[trial]
         if order is None:
             coordinators.schedule_actor_task(actor, "rest")
