@@ -551,7 +551,7 @@ export interface RunsQuery {
   limit?: number;
 }
 
-/** What is expected of a scheduler at a threshold; None where a queue grows without end. Attributes: scheduler: The scheduler. accuracy: Share of correct answers. mean_s: Mean response time. p50_s: Half of the requests are answered within this time. p95_s: 95 of 100 are. bytes_per_sample: Bytes that leave the first tier for a request, in the mean. load: The load of each tier, in their order. */
+/** What is expected of a scheduler at a threshold; None where a queue grows without end. Attributes: scheduler: The scheduler. accuracy: Share of correct answers. mean_s: Mean response time. p50_s: Half of the requests are answered within this time. p95_s: 95 of 100 are. bytes_per_sample: Bytes that leave the first tier for a request, in the mean. load: The load of each tier, in their order. group_accuracy: Share of the answers whose group of classes is right; None without groups. */
 export interface SchedulerPoint {
   scheduler: string;
   accuracy: number;
@@ -560,6 +560,7 @@ export interface SchedulerPoint {
   p95_s: number | null;
   bytes_per_sample: number;
   load: number[];
+  group_accuracy?: number | null;
 }
 
 /** What a run takes up, and deleting it would free. */

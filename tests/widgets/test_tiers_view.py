@@ -17,7 +17,11 @@ tiers:
   end: {count: 500, arrivals: 0.1/s}
   cloud: {count: 2, batch: 4}
 links: {end-cloud: {bandwidth: 8Mbit, rtt: 20ms}}
-place: {from: bundle, scheduler: end-cloud, threshold: 0.7}
+place:
+  from: bundle
+  scheduler: end-cloud
+  threshold: 0.7
+  labels: {low: [0, 1, 2, 3, 4], high: [5, 6, 7, 8, 9]}
 """
 
 
@@ -67,7 +71,9 @@ def test_a_view_plans_runs_and_compares(file: Path) -> None:
     view.say(type="hello")
     picture = view.until(lambda one: one["type"] == "picture")
     assert (picture["tiers"], picture["counts"], picture["threshold"]) == (["end", "cloud"], [500, 2], 0.7)
-    assert {one["scheduler"] for one in picture["points"][0]["schedulers"]} >= set(picture["runnable"])
+    planned = picture["points"][0]["schedulers"]
+    assert {one["scheduler"] for one in planned} >= set(picture["runnable"]) > {"cut"}
+    assert all(one["accuracy"] <= one["group_accuracy"] <= 1 for one in planned)
     assert view.until(is_idle)["problem"] is None
 
     view.say(type="run", scheduler="end-cloud", threshold=1.0, rate_per_s=30, time_s=2)
@@ -82,6 +88,12 @@ def test_a_view_plans_runs_and_compares(file: Path) -> None:
     assert done["expected"]["p50_s"] > 0.02
     assert done["measured"]["bytes_per_sample"] == pytest.approx(done["expected"]["bytes_per_sample"])
     assert view.shown.measured.num_requests == done["num_requests"] >= 30
+    assert done["measured"]["group_accuracy"] >= done["measured"]["accuracy"]
+
+    view.say(type="run", scheduler="cut", threshold=0.7, rate_per_s=20, time_s=2)
+    view.until(lambda one: one.get("state") == "starting")
+    done = view.until(is_idle)
+    assert (done["problem"], done["measured"]["scheduler"]) == (None, "cut")
 
     view.say(type="run", scheduler="end", threshold=0.7, rate_per_s=5, time_s=600)
     view.until(lambda one: one["type"] == "status")

@@ -7,7 +7,7 @@ from workbench.history import History
 from workbench.history.compression import BASE_RUN, BASE_TRIAL, base_of, is_compression
 from workbench.runs.descriptions import first_traceback, has_nothing_left, how_to_extend
 
-_LARGER_DROP = "2%"
+_LARGER_DROP = 0.02
 
 
 def next_commands(run_id: str, state: str, history: History, *, has_report: bool = False) -> list[str]:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +48,7 @@ def run(
     from workbench.deploy.placement.scheduler_plans import recommend
     from workbench.deploy.placement.schedulers import SCHEDULERS
     from workbench.deploy.tiers.measured_run import poisson_moments_s
+    from workbench.deploy.tiers.measured_scheduler import measure_scheduler
     from workbench.deploy.tiers.prediction import system_here
     from workbench.deploy.tiers.samples import bundle_samples
     from workbench.deploy.tiers.sent_evidence import with_sent_evidence
@@ -77,10 +76,11 @@ def run(
         if tiers.privacy.transport == "plain":
             print_note("privacy.transport: what tiers exchange is not encrypted")
         each = [
-            _measure(name, tiers, folder, bundle, system, (samples, targets), moments_s)
+            measure_scheduler(name, tiers, folder, bundle, system, (samples, targets), moments_s)
             for name in schedulers
         ]
-    found, expected, steps = (list(one) for one in zip(*each, strict=True))
+    found, expected, ran = (list(one) for one in zip(*each, strict=True))
+    steps = [_steps(one, measured.probes) for one, measured in zip(ran, found, strict=True)]
     chosen = recommend([_plan_of(one) for one in found], tiers.place.objective)
     if as_json:
         plans = [
@@ -110,43 +110,6 @@ def _planned_cut(tiers: TiersFile, folder: Path) -> np.ndarray:
             "several inputs are not cut.",
         )  # fmt: skip
     return planned.cut.is_there
-
-
-def _measure(
-    scheduler: str, tiers: TiersFile, folder: Path, bundle: Path, system: System,
-    samples: tuple[np.ndarray, np.ndarray], moments_s: Sequence[float],
-) -> tuple[Measured, Expected, dict[str, float]]:  # fmt: skip
-    """Return what was measured with a scheduler, what was expected of it, and the medians of single steps.
-
-    A model that is cut without exits runs as the stages that its parts are.
-    """
-    from workbench.deploy.card import read_card
-    from workbench.deploy.placement.assembly import stages_of
-    from workbench.deploy.placement.cut_bundle import write_cut
-    from workbench.deploy.placement.labels import Groups, groups_of
-    from workbench.deploy.placement.policies import Mapping
-    from workbench.deploy.tiers.measured_run import measure_tiers
-    from workbench.deploy.tiers.prediction import expected_of, framings_of
-
-    groups = None
-    if system.group_threshold is not None:
-        classes = groups_of(tiers.place.labels, read_card(bundle).outputs[0].classes)
-        groups = Groups(tuple(map(tuple, classes)), system.group_threshold)
-    with tempfile.TemporaryDirectory() as parts:
-        runs_as = scheduler
-        if scheduler == "cut":
-            assert system.cut is not None
-            write_cut(bundle, system.cut.is_there, system.evidence, Path(parts))
-            bundle, (system, runs_as) = Path(parts), system.as_cut()
-        measured = measure_tiers(
-            tiers, folder, bundle, *samples, scheduler=runs_as, moments_s=moments_s,
-            charge_s=Mapping().charge_s(system), groups=groups,
-        )  # fmt: skip
-        framings_s = framings_of(stages_of(tiers, bundle), tiers.privacy)
-        expected = expected_of(
-            system, measured.probes, framings_s, bytes_per_sample=measured.bytes_per_sample
-        )[runs_as]
-    return replace(measured, scheduler=scheduler), expected, _steps(system, measured.probes)
 
 
 def _steps(system: System, probes: Probes) -> dict[str, float]:

@@ -54,6 +54,7 @@ class SchedulerPoint(_Message):
         p95_s: 95 of 100 are.
         bytes_per_sample: Bytes that leave the first tier for a request, in the mean.
         load: The load of each tier, in their order.
+        group_accuracy: Share of the answers whose group of classes is right; None without groups.
     """
 
     scheduler: str
@@ -63,6 +64,7 @@ class SchedulerPoint(_Message):
     p95_s: float | None
     bytes_per_sample: float
     load: list[float]
+    group_accuracy: float | None = None
 
 
 class ThresholdPoint(_Message):

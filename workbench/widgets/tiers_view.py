@@ -68,6 +68,7 @@ class TiersView(anywidget.AnyWidget):
         self._status: list[TiersMessage] = []
         self._stopped = threading.Event()
         self.measured: Any = None
+        self._cut_at: Any = None
         self.on_msg(self._on_message)
         self._work = self._start(self._plan)
 
@@ -126,23 +127,29 @@ class TiersView(anywidget.AnyWidget):
         file = self._file = placed(self._file, folder, self._made)
         bundle = bundle_of(file, folder)
         system, _ = assemble(file, folder, measure=profile_stages)
-        note = (
-            "place.labels: `workbench place plan` shows the accuracy of groups." if file.place.labels else ""
-        )
-        if changes_answers(file.privacy):
+        note, labels = "", file.place.labels
+        if changes_answers(file.privacy) or labels:
             try:
-                system = with_sent_evidence(system, file.privacy, bundle, *bundle_samples(bundle))
+                samples = bundle_samples(bundle)
+                system = with_sent_evidence(system, file.privacy, bundle, *samples, labels=labels)
             except WorkbenchError as error:
                 note = f"The accuracy is that without quantisation and noise: {error}"
+        runnable: list[str] = list(RUNNABLE)
+        if system.cut is not None:
+            self._cut_at = system.cut.is_there
+            runnable.append("cut")
         exported = read_stages(bundle).stages[0].threshold
         self._picture = TiersPicture(
             file=self._path.name, tiers=list(system.names), counts=list(system.counts),
-            scheduler=file.place.scheduler, runnable=list(RUNNABLE), threshold=system.thresholds[0],
+            scheduler=file.place.scheduler, runnable=runnable, threshold=system.thresholds[0],
             exported=exported, note=note,
             points=[
                 ThresholdPoint(
                     threshold=point.threshold, share=point.share,
-                    schedulers=[_point_of(name, one) for name, one in point.outcomes.items()],
+                    schedulers=[
+                        _point_of(name, one, point.group_accuracy.get(name))
+                        for name, one in point.outcomes.items()
+                    ],
                 )
                 for point in exit_curve(system)
             ],
@@ -151,11 +158,11 @@ class TiersView(anywidget.AnyWidget):
         self._show_run(TiersRun(state="idle"))
 
     def _measure(self, request: RunTiers) -> None:
-        from workbench.deploy.placement.assembly import bundle_of, stages_of
-        from workbench.deploy.placement.policies import Mapping
+        from workbench.deploy.placement.assembly import bundle_of
         from workbench.deploy.placement.schedulers import SCHEDULERS
-        from workbench.deploy.tiers.measured_run import measure_tiers, poisson_moments_s
-        from workbench.deploy.tiers.prediction import expected_of, framings_of, system_here
+        from workbench.deploy.tiers.measured_run import poisson_moments_s
+        from workbench.deploy.tiers.measured_scheduler import measure_scheduler
+        from workbench.deploy.tiers.prediction import system_here
         from workbench.deploy.tiers.samples import bundle_samples
         from workbench.deploy.tiers.sent_evidence import with_sent_evidence
 
@@ -165,20 +172,20 @@ class TiersView(anywidget.AnyWidget):
         moments_s = poisson_moments_s(request.rate_per_s, request.time_s)
         bundle = bundle_of(file, folder)
         samples, targets = bundle_samples(bundle)
-        here = system_here(file, folder, len(moments_s) / moments_s[-1])
-        system = with_sent_evidence(here, file.privacy, bundle, samples, targets)
+        here = system_here(file, folder, len(moments_s) / moments_s[-1], cut_at=self._cut_at)
+        system = with_sent_evidence(
+            here, file.privacy, bundle, samples, targets, labels=file.place.labels
+        )  # fmt: skip
         self._stopped.clear()
         self._status = []
-        measured = measure_tiers(
-            file, folder, bundle, samples, targets, scheduler=request.scheduler, moments_s=moments_s,
-            on_status=self._follow(), charge_s=Mapping().charge_s(system),
+        measured, times, _ = measure_scheduler(
+            request.scheduler, file, folder, bundle, system, (samples, targets), moments_s,
+            on_status=self._follow(),
         )  # fmt: skip
         self.measured = measured
-        framings_s = framings_of(stages_of(file, bundle), file.privacy)
-        times = expected_of(system, measured.probes, framings_s, bytes_per_sample=measured.bytes_per_sample)[
-            request.scheduler
-        ]
-        planned = _point_of(request.scheduler, SCHEDULERS.load(request.scheduler)().expect(system))
+        scheduler = SCHEDULERS.load(request.scheduler)()
+        by_group = None if system.group_threshold is None else scheduler.expect(system.by_group()).accuracy
+        planned = _point_of(request.scheduler, scheduler.expect(system), by_group)
         self._show_run(
             self._run.model_copy(
                 update={
@@ -188,6 +195,7 @@ class TiersView(anywidget.AnyWidget):
                         scheduler=request.scheduler, accuracy=measured.accuracy, mean_s=measured.mean_s,
                         p50_s=measured.p50_s, p95_s=measured.p95_s,
                         bytes_per_sample=measured.bytes_per_sample, load=list(measured.load.values()),
+                        group_accuracy=None if measured.groups is None else measured.groups.accuracy,
                     ),
                     "expected": planned.model_copy(
                         update={"mean_s": times.mean_s, "p50_s": times.p50_s, "p95_s": times.p95_s}
@@ -225,11 +233,12 @@ class TiersView(anywidget.AnyWidget):
         return bundle
 
 
-def _point_of(name: str, outcome: Outcome) -> SchedulerPoint:
+def _point_of(name: str, outcome: Outcome, group_accuracy: float | None = None) -> SchedulerPoint:
     return SchedulerPoint(
         scheduler=name, accuracy=outcome.accuracy, mean_s=finite(outcome.response_s.mean()),
         p50_s=finite(outcome.quantile_s(0.5)), p95_s=finite(outcome.quantile_s(0.95)),
         bytes_per_sample=outcome.bytes_per_sample, load=list(outcome.load.values()),
+        group_accuracy=group_accuracy,
     )  # fmt: skip
 
 

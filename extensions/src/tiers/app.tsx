@@ -118,9 +118,14 @@ function Setting({
   );
 }
 
+function groupFacts(point: SchedulerPoint): [string, string][] {
+  return typeof point.group_accuracy === "number" ? [["Accuracy of groups", point.group_accuracy.toFixed(4)]] : [];
+}
+
 function Facts({ point, tiers }: { point: SchedulerPoint; tiers: string[] }) {
   const facts: [string, string][] = [
     ["Accuracy", point.accuracy.toFixed(4)],
+    ...groupFacts(point),
     ["Mean", durationOf(point.mean_s)],
     ["p50", durationOf(point.p50_s)],
     ["p95", durationOf(point.p95_s)],

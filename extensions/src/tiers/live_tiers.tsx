@@ -154,8 +154,13 @@ interface ResultProps {
 }
 
 function Result({ tiers, measured, expected, words }: ResultProps) {
+  const groups: [string, (point: SchedulerPoint) => string][] =
+    typeof measured.group_accuracy === "number"
+      ? [["Accuracy of groups", (point) => (point.group_accuracy ?? NaN).toFixed(4)]]
+      : [];
   const rows: [string, (point: SchedulerPoint) => string][] = [
     ["Accuracy", (point) => point.accuracy.toFixed(4)],
+    ...groups,
     ["Mean", (point) => durationOf(point.mean_s)],
     ["p50", (point) => durationOf(point.p50_s)],
     ["p95", (point) => durationOf(point.p95_s)],

@@ -24,6 +24,7 @@ from workbench.deploy.onnx_export import write_onnx
 from workbench.deploy.predictor import open_session
 from workbench.errors import ArgumentError, RunError
 from workbench.experiment import Experiment
+from workbench.models.exits import EarlyExits
 from workbench.models.own_steps import OwnSteps
 from workbench.strategies.group import Group
 from workbench.strategies.strategy import Worker
@@ -76,11 +77,12 @@ class Base:
         return hashlib.sha256(self.weights).hexdigest()
 
     def build(self) -> tuple[nn.Module, Datasets]:
-        """Return the model, on the CPU and in evaluation mode, and its data."""
+        """Return the model, on the CPU and in evaluation mode, and its data; early exits are left out."""
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "weights.safetensors")
             path.write_bytes(self.weights)
-            return read_model(self.experiment, self.params, path)
+            model, datasets = read_model(self.experiment, self.params, path)
+        return (model.model if isinstance(model, EarlyExits) else model), datasets
 
     def drop(self, value: float) -> float:
         """Return by how much a value is worse than that of the base; below 0 where it is better.

@@ -24,11 +24,14 @@ class ExitPoint:
         threshold: The probability from which an answer leaves there.
         share: Share of the samples that leave there, where all is computed on the first tier.
         outcomes: What closed forms expect of each scheduler.
+        group_accuracy: By scheduler the share of the answers whose group of classes is right; empty without
+            groups.
     """
 
     threshold: float
     share: float
     outcomes: dict[str, Outcome]
+    group_accuracy: dict[str, float]
 
 
 def exit_curve(system: System) -> list[ExitPoint]:
@@ -46,5 +49,9 @@ def exit_curve(system: System) -> list[ExitPoint]:
     for threshold in sorted({0.0, *np.clip(levels, 0, 1).tolist(), first, 1.0}):
         changed = replace(system, thresholds=(threshold, *others))
         outcomes = {name: scheduler.expect(changed) for name, scheduler in schedulers.items()}
-        found.append(ExitPoint(threshold, float((changed.exits == 0).mean()), outcomes))
+        by_group = {}
+        if system.group_threshold is not None:
+            grouped = changed.by_group()
+            by_group = {name: scheduler.expect(grouped).accuracy for name, scheduler in schedulers.items()}
+        found.append(ExitPoint(threshold, float((changed.exits == 0).mean()), outcomes, by_group))
     return found
