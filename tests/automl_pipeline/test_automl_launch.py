@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from time import monotonic
 
@@ -37,6 +38,22 @@ def test_the_time_counts_from_the_call_but_some_is_left_to_try_in(
             last = store.commands(found.run.run_id)[-1]
             assert last.kind == "count_wait"
             assert last.arguments["seconds"] == pytest.approx(60 - left_s, abs=2)
+
+
+def test_the_time_of_a_run_in_this_process_counts_from_the_call_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted = []
+    with wb.Store.open(str(tmp_path / "store.sqlite")) as store:
+        monkeypatch.setattr("workbench.head.attachment.attached", lambda _: contextlib.nullcontext())
+        monkeypatch.setattr(
+            "workbench.runs.launch.start", lambda run, **_: counted.extend(store.commands(run.run_id))
+        )
+        found = launch.create(table(), "y", time="1m", store=store)
+        num_before = len(store.commands(found.run.run_id))
+        launch.start(found, began_s=monotonic() - 20, launcher="inline")
+    [waited] = counted[num_before:]
+    assert (waited.kind, waited.arguments["seconds"]) == ("count_wait", pytest.approx(20, abs=2))
 
 
 def test_a_run_that_was_too_short_for_any_model_answers_with_the_simplest_guess(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from workbench.store import Store
 
 if TYPE_CHECKING:
     from workbench.automl_pipeline.result import AutoML
+    from workbench.runs.handle import Run
 
 MIN_TIME_S = 10.0
 # However long the start took, this much time is left for trials: enough for the first models on small data.
@@ -125,10 +126,20 @@ def start(found: AutoML, *, began_s: float, launcher: str = "ray", address: str 
     Raises:
         RunError: If the driver could not be started.
     """
+    from workbench.head.attachment import attached
     from workbench.runs.launch import start as start_run
 
-    run = found.run
-    start_run(run, launcher=launcher, address=address)
+    if launcher == "inline":  # it returns when the run has ended
+        with attached(address):
+            _count_wait(found.run, began_s)
+            start_run(found.run, launcher=launcher, address=address)
+    else:
+        start_run(found.run, launcher=launcher, address=address)
+        _count_wait(found.run, began_s)
+
+
+def _count_wait(run: Run, began_s: float) -> None:
+    """Let what the user has waited before the run was driven count as time of the run."""
     time_s = run.experiment.budget.time
     if time_s is not None and not run.finished:
         spent_s = min(monotonic() - began_s, time_s - MIN_TRIAL_TIME_S)
