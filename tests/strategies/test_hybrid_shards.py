@@ -1,4 +1,4 @@
-"""Some workers divide a copy of the parameters, others hold another copy: the step is that of one worker."""
+"""Replicas divide a copy of the parameters, also of stages and parts: the step is that of one worker."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch.distributed.tensor import DTensor
 from torch.nn import functional
 
 from tests.advisor.test_plans import choose, make_experiment
-from tests.builders.ways import OF_SEVERAL, worker_of
+from tests.builders.ways import OF_REPLICAS, OF_SEVERAL, worker_of
 from tests.services.process_group import run_together
 from workbench.advisor.plans import enumerate_plans
 from workbench.errors import ExperimentError
@@ -43,32 +43,37 @@ def divided(name: str, worker: Worker, optimizer: str, clip_norm: float | None =
     return strategy
 
 
-def train_all(worker: Worker) -> list[Any]:
+def member(name: str, rank: int, group: Group) -> Worker:
+    return worker_of(name, rank, NUM_WORKERS, group, per_replica=2)
+
+
+def train_all(rank: int, group: Group) -> list[Any]:
     found = []
     for name, micro_batch, optimizer, clip_norm in CASES:
+        worker = member(name, rank, group)
         strategy = divided(name, worker, optimizer, clip_norm)
         losses = train(strategy, worker, micro_batch)
         parameters = list(strategy._model.parameters())  # type: ignore[attr-defined]
         held = sum(each.to_local().numel() for each in parameters if isinstance(each, DTensor))
         part = held / sum(each.numel() for each in parameters)
         state = strategy.state()
-        found.append((losses, part, state["model"] if worker.rank == 0 else None))
+        found.append((losses, part, state["model"] if rank == 0 else None))
         strategy.close()
     return found
 
 
-def hand_over(worker: Worker, saved: bytes) -> dict[str, bytes]:
+def hand_over(rank: int, group: Group, saved: bytes) -> dict[str, bytes]:
     """Continue a state of one worker here, and what comes of it in every other strategy."""
-    rank, num_workers, group = worker.rank, worker.num_workers, worker.group
     found = {}
     for name in NAMES:
+        worker = member(name, rank, group)
         strategy = divided(name, worker, "adamw")
         strategy.load(torch.load(io.BytesIO(saved), weights_only=False))
         train(strategy, worker, 6, range(2, 4))
         sent = group.broadcast(written(strategy.state()))
         strategy.close()
         for other in OF_SEVERAL:
-            theirs = worker_of(other, rank, num_workers, group, per_replica=2)
+            theirs = member(other, rank, group)
             continued = make(other, theirs, optimizer="adamw")
             continued.load(torch.load(io.BytesIO(sent), weights_only=False))
             train(continued, theirs, 6, range(4, 6))
@@ -96,13 +101,14 @@ def measure(worker: Worker, strategy: Strategy) -> list[float]:
 
 
 def everything(rank: int, num_workers: int, meeting: str, saved: bytes) -> Any:
-    worker = Worker(rank, num_workers, group=Group(rank, num_workers, None, meeting))
+    group = Group(rank, num_workers, None, meeting)
+    worker = Worker(rank, num_workers, group=group)
     found = (
-        train_all(worker), hand_over(worker, saved),
-        [measure(worker, divided(name, worker, "sgd")) for name in NAMES],
+        train_all(rank, group), hand_over(rank, group, saved),
+        [measure(worker, divided(name, worker, "sgd")) for name in NAMES if name in OF_REPLICAS],
         measure(worker, make("ddp", worker)),
     )  # fmt: skip
-    worker.group.close()
+    group.close()
     return found
 
 
@@ -118,7 +124,7 @@ def test_workers_that_hold_two_copies_train_like_one(together: Any) -> None:
         _, _, optimizer, clip_norm = case
         alone = make("single", Worker(), optimizer=optimizer, clip_norm=clip_norm)
         assert losses == pytest.approx(train(alone, Worker(), GLOBAL_BATCH), rel=2e-5), case
-        assert part == pytest.approx(1 / SHARD, rel=0.05), "each holds its part of one copy"
+        assert part == pytest.approx(1 / SHARD, rel=0.1), "each holds its part of one copy"
         for name, values in alone.state()["model"].items():
             torch.testing.assert_close(model[name], values, rtol=1e-4, atol=1e-5)
 

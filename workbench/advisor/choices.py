@@ -135,7 +135,9 @@ def choices_of(
         several = tuple(dict.fromkeys(strategy_for_many(str(name)) for name in options["strategy"]))
     options["strategy"] = several
     options = _with_axes(options, experiment, max(workers, default=1))
-    if options["shard"] != (0,):  # then it is given, and only some strategies have it
+    if options["shard"] == (0,) and is_open(experiment, "shard"):
+        options["shard"] = _shards_of_parts(options, max(workers, default=1))
+    else:  # only some strategies have it
         able = [name for name in options["strategy"] if capabilities_of(str(name)).takes_shard]
         options["strategy"] = tuple(able) or options["strategy"]
     options |= _exchange_options(options)
@@ -173,6 +175,15 @@ def _with_axes(
             strategies = (*strategies, usual) if 1 in sizes else (usual,)
         options = {**options, axis: sizes, "strategy": strategies}
     return options
+
+
+def _shards_of_parts(options: Mapping[str, tuple[PlanValue, ...]], max_workers: int) -> tuple[int, ...]:
+    """Return among how many replicas of stages or parts their parameters may be divided; 0 for none."""
+    able = [capabilities_of(str(name)) for name in options["strategy"] if name in STRATEGIES]
+    axes = [each.axis for each in able if each.takes_shard and each.axis is not None]
+    sizes = [size for axis in axes for size in options[axis] if isinstance(size, int) and size > 1]
+    most = max_workers // min(sizes, default=max_workers)
+    return (0, *(2**power for power in range(1, most.bit_length())))
 
 
 def check_advisable(experiment: Experiment) -> None:

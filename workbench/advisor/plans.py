@@ -274,9 +274,9 @@ def _divisions(
 ) -> Iterator[Plan]:
     """Yield the divisions of a batch with the least accumulation that fits, and some with more."""
     replicas, rest = divmod(workers, variant.workers_per_replica)
-    rest = rest or workers % (variant.shard or 1)
-    own = capabilities_of(str(variant.get("strategy"))).axis
-    if rest or any(((variant.get(axis) or 1) != 1) != (axis == own) for axis in BY_AXIS):
+    able = capabilities_of(str(variant.get("strategy")))
+    rest = rest or replicas % (variant.shard or 1) or (variant.shard and not able.takes_shard)
+    if rest or any(((variant.get(axis) or 1) != 1) != (axis == able.axis) for axis in BY_AXIS):
         return
     num_found = 0
     accumulations = choices.accumulations or tuple(

@@ -102,7 +102,7 @@ class Plan:
     )  # fmt: skip
     shard: int = declare(
         0,
-        "Workers among which fsdp divides a copy of the parameters (hybrid sharding); auto: all of them.",
+        "Replicas that divide parameters among them; auto: all with fsdp, none with pipeline and tensor.",
         wording="shards on {} workers", minimum=2, unmentioned=0,
         option_of="strategy", candidates=lambda hardware: (0,),
     )  # fmt: skip
@@ -314,7 +314,7 @@ class PartialPlan:
 
     @property
     def shard(self) -> int:
-        """The workers among which a copy of the parameters is divided, 0 where that is all or open."""
+        """The replicas that divide parameters among them, 0 where that is left to the strategy or open."""
         return self._number("shard") or 0
 
     @property

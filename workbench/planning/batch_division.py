@@ -47,7 +47,7 @@ def with_workers(
     replicas, rest = divmod(num_workers, plan.workers_per_replica)
     if global_batch is None or micro_batch is None or rest or global_batch % replicas:
         return None
-    if num_workers % (plan.shard or 1):
+    if replicas % (plan.shard or 1):
         return None
     part = global_batch // replicas
     for size in range(min(micro_batch, part), 0, -1):

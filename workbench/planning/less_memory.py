@@ -1,7 +1,7 @@
 """Other ways of making the same step, each of which needs less memory: for a trial that ran out of it.
 
 First a smaller micro batch, then activations that are computed again, then strategies that divide among the
-same workers what each of them holds whole. None of them changes what is trained. How much each of them saves
+same workers what each of them holds whole, or replicas of stages and parts that do. None of them changes what is trained. How much each of them saves
 is left to those who measure.
 """
 
@@ -19,7 +19,7 @@ from workbench.planning.settings import fitted_of
 from workbench.strategies import STRATEGIES
 from workbench.strategies.capabilities import Capabilities, capabilities_of, strategies_that
 
-WAYS = ("recompute", "strategy")
+WAYS = ("recompute", "strategy", "shard")
 """The dimensions of a plan that may change beside the division of its batch."""
 _WHOLE_PARAMETERS = frozenset({"adafactor", "muon", "sparseadam"})
 """Optimizers of torch that update a value by others of its parameter, which a worker may not hold."""
@@ -67,7 +67,7 @@ def changeable_ways(experiment: Experiment, params: Mapping[str, Any]) -> frozen
     needs_whole = ":" in optimizer or optimizer in _WHOLE_PARAMETERS
     has_hook = params.get("gradient_hook", experiment.training.gradient_hook) is not None
     if needs_whole or has_hook:
-        is_open.discard("strategy")
+        is_open -= {"strategy", "shard"}
     return frozenset(is_open)
 
 
@@ -79,6 +79,11 @@ def _ways(plan: PartialPlan, has_blocks: bool) -> Iterator[PartialPlan]:
         yield PartialPlan.of(recompute="blocks")
     for name in _saving_strategies(plan):
         yield PartialPlan.of(strategy=name)
+    name, replicas = plan.get("strategy"), plan.replicas or 1
+    if isinstance(name, str) and name in STRATEGIES and plan.shard == 0 and replicas > 1:
+        able = capabilities_of(name)
+        if able.takes_shard and able.axis is not None:
+            yield PartialPlan.of(shard=replicas)
 
 
 def _is_tried(way: PartialPlan, before: PartialPlan) -> bool:

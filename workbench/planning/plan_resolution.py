@@ -83,7 +83,7 @@ def divide_batch(
         ExperimentError: If the numbers exclude each other or the global batch exceeds the train set.
     """
     workers, wanted = (
-        written.workers or max(written.workers_per_replica, written.shard),
+        written.workers or written.workers_per_replica * max(1, written.shard),
         training.global_batch,
     )
     replicas, rest = divmod(workers, written.workers_per_replica)
@@ -144,7 +144,10 @@ def _with_axes(written: PartialPlan, params: Mapping[str, JsonValue]) -> Partial
                 allowed=", ".join(["auto", *able]),
                 next_step=f"Choose one of these, or set plan.{axis} to 1.",
             )
-    return written if own is None else PartialPlan.of(**{own: written.workers or 1}) | written
+    if own is None:
+        return written
+    workers_per_replica = max(1, (written.workers or 1) // max(1, written.shard))
+    return PartialPlan.of(**{own: workers_per_replica}) | written
 
 
 def field_of(section: str, name: str, params: Mapping[str, Any]) -> str:
@@ -177,7 +180,9 @@ def _check_strategy(plan: Plan, params: Mapping[str, JsonValue]) -> None:
 
 
 def _taking_shards() -> list[str]:
-    return strategies_that(lambda can: can.takes_shard)
+    """Return the strategies that take shards, first the one that divides a model in no other way."""
+    able = strategies_that(lambda can: can.takes_shard)
+    return sorted(able, key=lambda name: capabilities_of(name).axis is not None)
 
 
 def _check_shard(plan: Plan, params: Mapping[str, JsonValue]) -> None:
@@ -187,18 +192,19 @@ def _check_shard(plan: Plan, params: Mapping[str, JsonValue]) -> None:
     if not capabilities_of(plan.strategy).takes_shard:
         able = _taking_shards()
         raise ExperimentError(
-            f"{plan.strategy} divides no parameters among some of its workers",
+            f"{plan.strategy} divides no parameters among some of its replicas",
             field=field_of("plan", "shard", params),
             allowed=f"auto; a number with plan.strategy {' or '.join(able)}",
             next_step=f"Remove it, or search it only where it applies: when: {{strategy: {able[0]}}}."
             if "shard" in params
             else f"Remove it, or set plan.strategy to {able[0]}.",
         )
-    if plan.workers % plan.shard:
+    if plan.replicas % plan.shard:
+        replicas = "workers" if plan.workers_per_replica == 1 else "replicas"
         raise ExperimentError(
-            f"{plan.workers} workers do not make whole copies of a model that {plan.shard} of them divide",
+            f"{plan.replicas} {replicas} do not make whole copies of what {plan.shard} of them divide",
             field=field_of("plan", "shard", params),
-            allowed="auto, or a number that divides plan.workers",
+            allowed=f"auto, or a number that divides the {replicas}",
         )
 
 

@@ -21,6 +21,7 @@ from torch._subclasses.fake_tensor import (
     DynamicOutputShapeException,
     FakeTensorMode,
     UnsupportedOperatorException,
+    unset_fake_temporarily,
 )
 from torch.optim import Optimizer
 from torch.testing._internal.distributed.fake_pg import FakeStore
@@ -54,18 +55,13 @@ _CPU = torch.device("cpu")
 class _PretendedGroup(Group):
     """The group of a worker whose companions do not exist: every exchange returns at once."""
 
-    def __init__(
-        self, num_workers: int, workers_per_replica: int = 1, rank: int = 0, received: Tensor | None = None,
-        shard: int = 0,
-    ) -> None:  # fmt: skip
+    def __init__(self, num_workers: int, rank: int = 0, received: Tensor | None = None) -> None:
         """Join nobody.
 
         Args:
             num_workers: Workers that there would be.
-            workers_per_replica: Workers that would hold one copy of the model together.
             rank: Which of them this is.
             received: What the worker before it would send.
-            shard: Workers among which a copy of the parameters would be divided; 0 for all of them.
         """
         super().__init__()
         self.num_workers, self.rank = num_workers, rank
@@ -75,16 +71,11 @@ class _PretendedGroup(Group):
         store = FakeStore()
         torch.distributed.init_process_group("fake", rank=rank, world_size=num_workers, store=store)
         self._joined = True
-        self._mesh = super().mesh_of_shards(shard or num_workers)
-        self._mesh_of_parts = super().mesh_of_parts(workers_per_replica)
 
-    def mesh_of_shards(self, size: int) -> Any:
-        """Return the mesh that was made while tensors still had values."""
-        return self._mesh
-
-    def mesh_of_parts(self, size: int) -> Any:
-        """Return the mesh of a replica that was made while tensors still had values."""
-        return self._mesh_of_parts
+    def mesh(self, **sizes: int) -> Any:
+        """Return the mesh, which is made of tensors that have values."""
+        with unset_fake_temporarily():
+            return super().mesh(**sizes)
 
     def across(self, size: int) -> Part:
         """Return one worker: what replicas exchange takes no memory that stays."""
@@ -215,7 +206,7 @@ class FakeTrial:
         able = capabilities_of(name)
         group = Group()
         if not able.has_whole_step:
-            group = _PretendedGroup(plan.workers, plan.workers_per_replica, stage, received, plan.shard)
+            group = _PretendedGroup(plan.workers, stage, received)
         if able.holds_whole_model:  # an exchange of gradients holds no more than two micro batches do
             name = "single" if able.divides_state else strategy_on(name, 1)
         try:

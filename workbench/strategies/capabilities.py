@@ -23,7 +23,7 @@ class Capabilities:
         divides_state: Whether each worker holds only its share of the optimizer's state.
         axis: The dimension of the plan by which the workers of a replica divide the model; None where each
             worker is a replica.
-        takes_shard: Whether the workers that divide the parameters may be some of them, as `plan.shard` says.
+        takes_shard: Whether replicas may divide parameters among as many of them as `plan.shard` says.
         is_exact: Whether N workers make the step of one worker, up to rounding.
     """
 
@@ -47,8 +47,8 @@ BUILT_IN = {
     "ddp": Capabilities(on_one_worker="single", takes_exchange=True),
     "zero1": Capabilities(divides_state=True),
     "fsdp": Capabilities(divides_state=True, holds_whole_model=False, takes_shard=True),
-    "tensor": Capabilities(holds_whole_model=False, axis="tensor"),
-    "pipeline": Capabilities(divides_state=True, holds_whole_model=False, axis="stages"),
+    "tensor": Capabilities(holds_whole_model=False, axis="tensor", takes_shard=True),
+    "pipeline": Capabilities(divides_state=True, holds_whole_model=False, axis="stages", takes_shard=True),
 }
 BY_AXIS = {able.axis: name for name, able in BUILT_IN.items() if able.axis is not None}
 """The strategy for a model that is to be divided, by the dimension of the plan."""

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from workbench.strategies.gathering import gather_on_first
 from workbench.strategies.group import Group, dist
+from workbench.strategies.shards import own_shard, whole
 from workbench.strategies.strategy import OptimizerFactory
 
 BUFFER_BYTES = 25 << 20
@@ -83,7 +84,10 @@ class PartialOptimizer:
         The other workers return what they hold.
         """
         stored = self._own.state_dict()
-        state = {self._held[place]: values for place, values in stored["state"].items()}
+        state = {
+            self._held[place]: {name: whole(value) for name, value in values.items()}
+            for place, values in stored["state"].items()
+        }
         sent = {number: values for number, values in state.items() if number in self._sent}
         state |= gather_on_first(sent, self._group)
         groups = [
@@ -95,11 +99,18 @@ class PartialOptimizer:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take this worker's part of what `state_dict` of any optimizer of the same parameters returned."""
         places = {number: place for place, number in enumerate(self._held)}
+        parameters = [each for item in self._own.param_groups for each in item["params"]]
         groups = [
             {**item, "params": [places[number] for number in item["params"] if number in places]}
             for item in state["param_groups"]
         ]
-        own = {places[number]: values for number, values in state["state"].items() if number in places}
+        own = {
+            places[number]: {
+                name: own_shard(value, parameters[places[number]]) for name, value in values.items()
+            }
+            for number, values in state["state"].items()
+            if number in places
+        }
         self._own.load_state_dict({"state": own, "param_groups": groups})
 
 

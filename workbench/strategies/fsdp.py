@@ -9,44 +9,37 @@ hold the same shard of different copies add up its gradients.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.fsdp import FSDPModule, fully_shard
-from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.distributed.fsdp import FSDPModule
+from torch.distributed.tensor import DTensor
 from torch.utils import _pytree
 
 from workbench.strategies.capabilities import BUILT_IN
 from workbench.strategies.compiling import as_it_is, compile_forward
 from workbench.strategies.ddp import DataParallel
-
-MIN_BLOCK_PARAMETERS = 100_000
-"""Smaller blocks are gathered with what surrounds them: exchanges of their own would cost more."""
+from workbench.strategies.sharding import cut_parameters, mesh_of, reshard
+from workbench.strategies.shards import own_shard
 
 
 class FullySharded(DataParallel):
     """The step of `ddp`, with everything that training remembers cut into shards."""
 
     capabilities = BUILT_IN["fsdp"]
+    _without_gradients = torch.no_grad
 
     def predict(self, inputs: Any) -> Any:
-        """Return the outputs for a batch; see Strategy.predict.
-
-        Parameters that are gathered in inference mode could not be trained any more.
-        """
-        with torch.no_grad(), self._autocast(), as_it_is():
-            return self._settings.call(self._model, inputs)
+        """Return the outputs for a batch; see Strategy.predict."""
+        with as_it_is():
+            return super().predict(inputs)
 
     def train(self, mode: bool) -> None:
         """Switch dropout and batch statistics on or off; see Strategy.train."""
         if self._mean is not None:  # which is exchanged with shards, and predicting leaves some gathered
-            for module in self._model.modules():
-                if isinstance(module, FSDPModule):
-                    module.reshard()
+            reshard(self._model)
         super().train(mode)
 
     def state(self) -> dict[str, Any]:
@@ -62,13 +55,13 @@ class FullySharded(DataParallel):
         """Take over what a strategy returned; see Strategy.load."""
         own = self._model.state_dict()
         weights = {
-            key: {name: _cut(value, own[name]) for name, value in state[key].items() if name in own}
+            key: {name: own_shard(value, own[name]) for name, value in state[key].items() if name in own}
             for key in ("model", "trained")
             if key in state
         }
         optimizer = dict(state["optimizer"])
         optimizer["state"] = {
-            index: {name: _cut(value, self._parameters[index]) for name, value in values.items()}
+            index: {name: own_shard(value, self._parameters[index]) for name, value in values.items()}
             for index, values in optimizer["state"].items()
         }
         super().load({**state, **weights, "optimizer": optimizer})
@@ -112,13 +105,12 @@ class FullySharded(DataParallel):
         self._num_averaged = self._worker.num_replicas
         self._exchanges = True
         self._whole_parameters: list[Tensor] = []
-        mesh = self._worker.group.mesh_of_shards(self._settings.shard or self._worker.num_workers)
-        self._num_holders = mesh.size(0) if mesh.ndim == 2 else 1
-        for block in [*_blocks(model), model]:
-            if self._settings.compiles:
-                compile_forward(block)
-            block.register_forward_hook(_register_dataclass)
-            fully_shard(block, mesh=mesh)
+        shard = self._settings.shard or self._worker.num_workers
+        self._num_holders = self._worker.num_workers // shard
+        cut_parameters(
+            model, mesh_of(self._worker, shard, always="shard"),
+            prepare=compile_forward if self._settings.compiles else None,
+        )  # fmt: skip
         return model
 
     def _leaves(self) -> Iterable[Tensor]:
@@ -137,43 +129,3 @@ class FullySharded(DataParallel):
             self._model.set_requires_gradient_sync(now)
             self._exchanges = now
 
-
-def _register_dataclass(_module: nn.Module, _inputs: Any, outputs: Any) -> None:
-    """Let torch find the tensors in a dataclass that a module returns: there it begins the backward pass."""
-    kind = type(outputs)
-    if not dataclasses.is_dataclass(kind) or kind in _pytree.SUPPORTED_NODES:
-        return
-    names = [field.name for field in dataclasses.fields(kind)]
-
-    def rebuild(values: Iterable[Any], _context: Any) -> Any:
-        made = object.__new__(kind)  # its constructor may take something else
-        for name, value in zip(names, values, strict=True):
-            object.__setattr__(made, name, value)
-        return made
-
-    _pytree.register_pytree_node(
-        kind, lambda value: ([getattr(value, name) for name in names], None), rebuild
-    )
-
-
-def _cut(value: Any, like: Any) -> Any:
-    """Return this worker's shard of a whole tensor where `like` is one, else the value as it is."""
-    if not isinstance(like, DTensor) or not isinstance(value, Tensor) or value.shape != like.shape:
-        return value
-    whole = value.to(like.device, like.dtype)
-    return distribute_tensor(whole, like.device_mesh, like.placements, src_data_rank=None)
-
-
-def _blocks(model: nn.Module) -> Iterator[nn.Module]:
-    """Yield what to gather separately, innermost first: large members of lists and sequences."""
-    owners = Counter(id(parameter) for module in model.modules() for parameter in module._parameters.values())
-    for module in reversed(list(model.modules())):
-        if not isinstance(module, nn.ModuleList | nn.Sequential):
-            continue
-        for member in module.children():
-            parameters = list(member.parameters())
-            if isinstance(member, nn.ModuleList | nn.ModuleDict | FSDPModule):
-                continue  # it has no forward pass to gather for, or is cut already
-            is_shared = any(owners[id(parameter)] > 1 for parameter in parameters)
-            if not is_shared and sum(item.numel() for item in parameters) >= MIN_BLOCK_PARAMETERS:
-                yield member

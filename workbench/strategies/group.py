@@ -147,33 +147,17 @@ class Group:
             self.address = _own_address(*_host_and_port(meeting))
             self._join(self.store)
 
-    def mesh_of_shards(self, size: int) -> Any:
-        """Return the group as a device mesh whose last dimension are neighbours, with their copies before it.
-
-        Every worker must call it.
+    def mesh(self, **sizes: int) -> Any:
+        """Return the group as a device mesh; every worker must call it.
 
         Args:
-            size: Workers that hold a copy together; the number of workers is a multiple of it.
+            **sizes: Workers along each dimension; those along the last one are neighbours. Their product is
+                the number of workers.
         """
         self.torch_group()
-        if size == self.num_workers:
-            return dist.init_device_mesh(self._device.type, (size,))
-        copies = self.num_workers // size
-        return dist.init_device_mesh(self._device.type, (copies, size), mesh_dim_names=("copy", "shard"))
-
-    def mesh_of_parts(self, size: int) -> Any:
-        """Return this worker's sequence of neighbours as a one-dimensional device mesh.
-
-        Every worker must call it.
-
-        Args:
-            size: Workers of a sequence; the number of workers is a multiple of it.
-        """
-        self.torch_group()
-        names = ("replica", "part")
         return dist.init_device_mesh(
-            self._device.type, (self.num_workers // size, size), mesh_dim_names=names
-        )["part"]
+            self._device.type, tuple(sizes.values()), mesh_dim_names=tuple(sizes)
+        )
 
     def torch_group(self) -> torch.distributed.ProcessGroup:
         """Return the group as torch knows it, made now where this worker is alone."""

@@ -1,7 +1,8 @@
 """Each worker of a replica holds a stage of the model; micro batches flow through the stages.
 
 Stages pass on activations and gradients through the memory of the host. Replicas of a stage add up their
-gradients after the last micro batch. What the pieces of a model are is left to `sequence`.
+gradients after the last micro batch, or divide its parameters among them as `fsdp` does. What the pieces of a
+model are is left to `sequence`.
 
 Source: Huang et al. 2019, "GPipe"; Narayanan et al. 2021, "Efficient Large-Scale Language Model Training on
 GPU Clusters Using Megatron-LM", section 2.2, for 1F1B.
@@ -28,6 +29,7 @@ from workbench.strategies.gathering import gather_on_first
 from workbench.strategies.group import Sent
 from workbench.strategies.recompute import recompute_blocks
 from workbench.strategies.sequence import Piece, costs, cut, pieces_of
+from workbench.strategies.shards import is_cut, local_part, own_shard, whole
 from workbench.strategies.single import Single, normalisations, on_device
 from workbench.strategies.strategy import OptimizerFactory, StepBatch, Worker
 
@@ -88,17 +90,12 @@ class Pipeline(Single):
         self._sent: list[Sent] = []
         self._mixes_samples = bool(normalisations(model))
         stages = self._cut(model)
-        self._pieces = stages[self._stage]
         named = [item for item in model.named_parameters() if item[1].requires_grad]
         group = self._settings.group
         groups = [{"params": [each for _, each in named]}] if group is None else group(named)
         everything: list[Tensor] = [each for item in groups for each in item["params"]]
         holders = _holders(model, stages)
         ours = [number for number, each in enumerate(everything) if self._stage in holders[id(each)]]
-        self._parameters = [everything[number] for number in ours]
-        self._counted = [each for each in self._parameters if holders[id(each)][0] == self._stage]
-        shared = [(each, holders[id(each)]) for each in self._parameters]
-        self._tied = [(each, stages_of_it) for each, stages_of_it in shared if len(stages_of_it) > 1]
         sends = {key for key, found in holders.items() if found[0] == self._stage and worker.replica == 0}
         state = model.state_dict(keep_vars=True)
         self._names = [name for name, each in state.items() if id(each) in sends]
@@ -106,6 +103,14 @@ class Pipeline(Single):
         on_device(model, worker.device)
         self._replicas = worker.group.across(self._num_stages)
         sent = [number for number in ours if id(everything[number]) in sends]
+        placed = self._place_pieces(model, stages[self._stage])
+        groups = [
+            {**item, "params": [placed.get(id(each), each) for each in item["params"]]} for item in groups
+        ]
+        held = [(placed[id(everything[number])], holders[id(everything[number])]) for number in ours]
+        self._parameters = [each for each, _ in held]
+        self._counted = [each for each, stages_of_it in held if stages_of_it[0] == self._stage]
+        self._tied = [item for item in held if len(item[1]) > 1]
         self._optimizer = cast(Optimizer, PartialOptimizer(optimizer, groups, ours, sent, worker.group))
         self._scaler = None
         self._mean = self._begin_mean()
@@ -115,10 +120,12 @@ class Pipeline(Single):
         mark, micro_batches = self._settings.mark, iter(batch)
         under_way: deque[tuple[Any, Tensor]] = deque()
         step_loss = torch.zeros((), device=self._worker.device)
-        for direction, _ in order(
+        for direction, number in order(
             self._settings.pipeline_schedule, self._stage, self._num_stages, len(batch)
         ):
             if direction == "backward":
+                if self._is_sharded and number in (0, len(batch) - 1):
+                    cast(Any, self._pieces[0].call).set_requires_gradient_sync(number == len(batch) - 1)
                 self._backward(*under_way.popleft())
             else:
                 micro_batch = next(micro_batches)
@@ -131,6 +138,7 @@ class Pipeline(Single):
                 if self._is_last:
                     result = result * micro_batch.weight
                     step_loss = step_loss + result.detach()
+                    result = result * self._num_averaged
                 else:
                     self._send(result, self._worker.rank + 1)
                 under_way.append((received, result))
@@ -142,7 +150,7 @@ class Pipeline(Single):
 
     def predict(self, inputs: Any) -> Any:
         """Return the outputs for a batch on the last stage, and None on the others; see Strategy.predict."""
-        with torch.inference_mode(), self._autocast():
+        with self._without_gradients(), self._autocast():
             self._finish_sending()
             result = self._compute(self._received(inputs))
             if self._is_last:
@@ -153,6 +161,7 @@ class Pipeline(Single):
     def train(self, mode: bool) -> None:
         """Switch dropout and batch statistics on or off; see Strategy.train."""
         self._finish_sending()
+        self._reshard()
         super().train(mode)  # before, as it decides whose statistics the model holds
         if not mode:
             average_statistics(self._model, self._replicas)
@@ -171,20 +180,23 @@ class Pipeline(Single):
     def state(self) -> dict[str, Any]:
         """Return model and optimizer, gathered on rank 0; see Strategy.state."""
         self._finish_sending()
+        self._reshard()
         average_statistics(self._model, self._replicas)
         state = super().state()
         for key in ("model", "trained"):
             if key in state:
-                own = {name: {"": state[key][name]} for name in self._names}
+                held = ((name, whole(value)) for name, value in state[key].items())
+                own = {name: {"": value} for name, value in held if name in self._names}
                 gathered = gather_on_first(own, self._worker.group)
                 state[key] |= {name: values[""] for name, values in gathered.items()}
         return state
 
     def load(self, state: dict[str, Any]) -> None:
         """Take over this stage of what a strategy returned; see Strategy.load."""
+        self._reshard()
         own = self._model.state_dict()
         weights = {
-            key: {name: value for name, value in state[key].items() if name in own}
+            key: {name: own_shard(value, own[name]) for name, value in state[key].items() if name in own}
             for key in ("model", "trained")
             if key in state
         }
@@ -224,6 +236,37 @@ class Pipeline(Single):
         firsts = cut(costs(pieces, example), self._num_stages)
         model.train()
         return [pieces[first:end] for first, end in itertools.pairwise(firsts)]
+
+    def _place_pieces(self, model: nn.Module, pieces: list[Piece]) -> dict[int, Tensor]:
+        """Keep the pieces of this stage; their parameters are cut where replicas divide them.
+
+        Returns:
+            What is trained in place of each parameter, by the identity of that.
+        """
+        shard = self._settings.shard or 1
+        self._pieces, self._is_sharded = pieces, shard > 1
+        self._num_holders = self._worker.num_replicas // shard
+        places = [
+            (id(each), module._parameters, name)
+            for module in model.modules() for name, each in module._parameters.items() if each is not None
+        ]  # fmt: skip
+        if self._is_sharded:
+            from workbench.strategies.sharding import cut_pieces, mesh_of
+
+            self._without_gradients, self._num_averaged = torch.no_grad, self._worker.num_replicas
+            self._pieces = [cut_pieces(pieces, mesh_of(self._worker, shard, always="shard"))]
+        placed: dict[int, Any] = {}
+        for identity, parameters, name in sorted(places, key=lambda place: is_cut(place[1][place[2]])):
+            placed[identity] = parameters[name]
+        for identity, parameters, name in places:  # modules of other stages may be tied to those of this one
+            parameters[name] = placed[identity]
+        return placed
+
+    def _reshard(self) -> None:
+        if self._is_sharded:
+            from workbench.strategies.sharding import reshard
+
+            reshard(cast(nn.Module, self._pieces[0].call))
 
     def _received(self, inputs: Any) -> Any:
         """Return what this stage computes on: the inputs of the model, or what the stage before sent."""
@@ -274,7 +317,7 @@ class Pipeline(Single):
         """Add up the gradients of tied weights over their stages, and all of them over the replicas."""
         group, first = self._worker.group, self._worker.rank - self._stage
         for parameter, holders in self._tied:
-            gradient = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+            gradient = _gradient(parameter)
             if self._stage == holders[0]:
                 for other in holders[1:]:
                     gradient = gradient + group.receive(first + other, gradient)
@@ -283,21 +326,22 @@ class Pipeline(Single):
             else:
                 self._sent.append(group.send(gradient, first + holders[0], is_known=True))
                 gradient = group.receive(first + holders[0], gradient)
-            parameter.grad = gradient
+            local_part(parameter.grad).copy_(gradient)
             self._finish_sending()
-        if self._replicas.num_workers > 1:
+        if self._replicas.num_workers > 1 and not self._is_sharded:
             for parameter in self._parameters:
-                gradient = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-                parameter.grad = self._replicas.total(gradient)
+                parameter.grad = self._replicas.total(_gradient(parameter))
 
     def _clip(self, largest_norm: float) -> None:
-        norms = [each.grad.double().square().sum() for each in self._counted if each.grad is not None]
+        norms = [
+            local_part(each.grad).double().square().sum() for each in self._counted if each.grad is not None
+        ]
         own = torch.stack(norms).sum() if norms else torch.zeros((), dtype=torch.float64)
-        total = self._worker.group.total(own.to(self._worker.device)) / self._replicas.num_workers
+        total = self._worker.group.total(own.to(self._worker.device)) / self._num_holders
         factor = (largest_norm / (total.sqrt() + 1e-6)).clamp(max=1.0)
         for each in self._parameters:
             if each.grad is not None:
-                each.grad.mul_(factor.to(each.grad.dtype))
+                local_part(each.grad).mul_(factor.to(each.grad.dtype))
 
 
 def _holders(model: nn.Module, stages: list[list[Piece]]) -> dict[int, list[int]]:
@@ -308,6 +352,13 @@ def _holders(model: nn.Module, stages: list[list[Piece]]) -> dict[int, list[int]
         for each in {id(each) for module in modules for each in _tensors(module)}:
             holders.setdefault(each, []).append(stage)
     return {id(each): [0] for each in _tensors(model)} | holders
+
+
+def _gradient(parameter: Tensor) -> Tensor:
+    """Return what this worker holds of a gradient, of zeros where there was none."""
+    if parameter.grad is None:
+        parameter.grad = torch.zeros_like(parameter)
+    return local_part(parameter.grad)
 
 
 def _tensors(module: nn.Module) -> Iterator[Tensor]:

@@ -34,6 +34,8 @@ class Single:
     """What may be computed again in the backward pass."""
     _are_kept_chosen = False
     capabilities = BUILT_IN["single"]
+    _without_gradients: type[torch.no_grad | torch.inference_mode] = torch.inference_mode
+    """What predictions are made in; parameters that are gathered in inference mode cannot be trained."""
     _num_holders = 1
     """How many workers hold each gradient of the step after the exchange."""
 
@@ -136,7 +138,7 @@ class Single:
 
     def predict(self, inputs: Any) -> Any:
         """Return the outputs for a batch; see Strategy.predict."""
-        with torch.inference_mode(), self._autocast():
+        with self._without_gradients(), self._autocast():
             return self._settings.call(self._model, inputs)
 
     def train(self, mode: bool) -> None:

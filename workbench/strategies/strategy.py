@@ -93,7 +93,8 @@ class StepSettings:
         example: Inputs of some samples, of which only the shapes are used; None where there are none.
         exchange: How replicas agree; None for averaging each gradient.
         hiding: How each sample is hidden; None where the training is not private.
-        shard: Workers among which a copy of the parameters is divided; 0 for all of them.
+        shard: Replicas among which the parameters that each worker would hold are divided; 0 for what the
+            strategy divides by itself.
     """
 
     loss: Callable[[Any, Any], Tensor]

@@ -1,7 +1,8 @@
 """Each worker of a replica holds a part of every large layer; they add up what their parts compute.
 
 Layers are cut with torch's tensor parallelism, which exchanges activations twice a block. The optimizer
-works on the part that this worker holds. How a model is cut is left to `layer_parts`.
+works on the part that this worker holds. Replicas may divide these parts among them, as `fsdp` does. How a
+model is cut is left to `layer_parts`.
 
 Source: Shoeybi et al. 2019, "Megatron-LM: Training Multi-Billion Parameter Language Models Using Model
 Parallelism".
@@ -9,11 +10,12 @@ Parallelism".
 
 from __future__ import annotations
 
+import math
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
 from workbench.errors import ExperimentError
@@ -22,7 +24,8 @@ from workbench.strategies.ddp import average_statistics
 from workbench.strategies.kept_blocks import PassCost
 from workbench.strategies.layer_parts import RowOrder, cut_layers
 from workbench.strategies.recompute import recompute_blocks
-from workbench.strategies.shards import is_cut, local_part
+from workbench.strategies.sharding import cut_parameters, mesh_of, reshard
+from workbench.strategies.shards import is_cut, local_part, own_shard, whole
 from workbench.strategies.single import Single, on_device
 from workbench.strategies.strategy import OptimizerFactory, StepBatch, Worker
 
@@ -43,9 +46,14 @@ class TensorParallel(Single):
         self._is_first = worker.rank % self._num_parts == 0
         self._model = on_device(model, worker.device)
         self._blocks = recompute_blocks(self._model) if self._settings.recompute else ()
-        mesh = worker.group.mesh_of_parts(self._num_parts)
-        self._orders: dict[str, RowOrder] = cut_layers(self._model, mesh)
+        shard = self._settings.shard or 1
+        mesh = mesh_of(worker, shard, always="part")
+        self._orders: dict[str, RowOrder] = cut_layers(self._model, mesh["part"])
         self._replicas = worker.group.across(self._num_parts)
+        self._exchanges, self._is_sharded = True, shard > 1
+        if self._is_sharded:
+            cut_parameters(self._model, mesh)
+            self._num_averaged, self._without_gradients = worker.num_replicas, torch.no_grad
         self._trained = self._model
         named = [item for item in self._model.named_parameters() if item[1].requires_grad]
         group = self._settings.group
@@ -67,7 +75,7 @@ class TensorParallel(Single):
         for parameter, own in zip(self._parameters, self._own, strict=True):
             gradient = parameter.grad
             own.grad = torch.zeros_like(own) if gradient is None else local_part(gradient)
-            if self._replicas.num_workers > 1:
+            if self._replicas.num_workers > 1 and not self._is_sharded:
                 own.grad = self._replicas.total(own.grad)
             parameter.grad = None
         self._settings.mark("backward")
@@ -81,12 +89,14 @@ class TensorParallel(Single):
 
     def train(self, mode: bool) -> None:
         """Switch dropout and batch statistics on or off; see Strategy.train."""
+        reshard(self._model)
         super().train(mode)
         if not mode:
             average_statistics(self._model, self._replicas)
 
     def state(self) -> dict[str, Any]:
         """Return model and optimizer, put together on every worker; see Strategy.state."""
+        reshard(self._model)
         state = super().state()
         for key in ("model", "trained"):
             if key in state:
@@ -139,27 +149,20 @@ class TensorParallel(Single):
         return cast(PassCost, self._worker.group.broadcast(cost))
 
     def _clip(self, largest_norm: float) -> None:
-        cut, whole = torch.zeros(2, dtype=torch.float64, device=self._worker.device)
+        sqr_norm = torch.zeros((), dtype=torch.float64, device=self._worker.device)
         for parameter, own in zip(self._parameters, self._own, strict=True):
-            if own.grad is None:
-                continue
-            sqr_norm = own.grad.double().square().sum()
-            if is_cut(parameter) and any(each.is_shard() for each in cast(DTensor, parameter).placements):
-                cut = cut + sqr_norm
-            else:
-                whole = whole + sqr_norm
-        total = self._worker.group.total(cut) / self._replicas.num_workers + whole
+            if own.grad is not None:
+                share = _num_shards(parameter) / self._worker.num_workers
+                sqr_norm = sqr_norm + own.grad.double().square().sum() * share
+        total = self._worker.group.total(sqr_norm)
         factor = (largest_norm / (total.sqrt() + 1e-6)).clamp(max=1.0)
         for own in self._own:
             if own.grad is not None:
                 own.grad.mul_(factor.to(own.grad.dtype))
 
     def _whole(self, name: str, value: Any) -> Any:
-        if not is_cut(value):
-            return value
-        whole = value.full_tensor()
         order = self._orders.get(name)
-        return whole if order is None else order.restore(whole)
+        return whole(value) if order is None else order.restore(whole(value))
 
     def _whole_of_own(self, number: int, value: Any) -> Any:
         parameter: Any = self._parameters[number]
@@ -167,14 +170,29 @@ class TensorParallel(Single):
             return value
         if value.shape != self._own[number].shape:
             return value
-        cut = DTensor.from_local(value, parameter.device_mesh, parameter.placements, run_check=False)
+        cut = DTensor.from_local(
+            value, parameter.device_mesh, parameter.placements, run_check=False,
+            shape=parameter.shape, stride=parameter.stride(),
+        )  # fmt: skip
         return self._whole(self._names[number], cut)
 
     def _part(self, name: str, value: Any, like: Any) -> Any:
-        if not is_cut(like) or not isinstance(value, Tensor) or value.shape != like.shape:
-            return value
         order = self._orders.get(name)
-        whole = value.to(like.device, like.dtype)
-        if order is not None:
-            whole = order.arrange(whole)
-        return distribute_tensor(whole, like.device_mesh, like.placements, src_data_rank=None)
+        if order is not None and isinstance(value, Tensor) and value.shape == like.shape:
+            value = order.arrange(value)
+        return own_shard(value, like)
+
+    def _exchange_gradients(self, now: bool) -> None:
+        if self._is_sharded and now != self._exchanges:
+            cast(Any, self._model).set_requires_gradient_sync(now)
+            self._exchanges = now
+
+
+def _num_shards(parameter: Tensor) -> int:
+    """Return how many workers hold a part each of a copy of a parameter."""
+    if not is_cut(parameter):
+        return 1
+    cut: Any = parameter
+    placed = enumerate(cut.placements)
+    sizes = [cut.device_mesh.size(number) for number, each in placed if not each.is_replicate()]
+    return math.prod(sizes)
