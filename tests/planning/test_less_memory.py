@@ -34,6 +34,11 @@ def test_micro_batch_blocks_and_then_strategies_that_hold_less() -> None:
     ]  # fmt: skip
 
 
+def test_replicas_of_stages_divide_what_they_hold() -> None:
+    plan = PartialPlan.of(workers=4, micro_batch=1, accumulation=4, strategy="pipeline", stages=2)
+    assert [way.to_json() for way in all_ways(plan, has_blocks=False)] == [{"shard": 2}]
+
+
 @given(
     micro_batch=st.integers(1, 64), workers=st.integers(1, 8), has_blocks=st.booleans(),
     strategy=st.sampled_from(OF_SEVERAL), exchange=st.sampled_from(["allreduce", "powersgd"]),
@@ -65,9 +70,9 @@ def test_every_way_keeps_the_step_the_workers_and_what_is_not_open(
 @pytest.mark.parametrize(
     ("plan", "search", "expected"),
     [
-        ({}, {}, {"recompute", "strategy"}),
-        ({"strategy": "ddp"}, {}, {"recompute"}),
-        ({"recompute": "none"}, {"strategy": {"choices": ["ddp", "fsdp"]}}, set()),
+        ({}, {}, {"recompute", "strategy", "shard"}),
+        ({"strategy": "ddp"}, {}, {"recompute", "shard"}),
+        ({"recompute": "none", "shard": 2}, {"strategy": {"choices": ["fsdp"]}}, set()),
         ({}, {"optimizer": {"choices": ["adafactor", "sgd"]}}, {"recompute"}),
     ],
 )

@@ -17,6 +17,7 @@ from tests.advisor.test_plans import choose, make_experiment
 from tests.builders.ways import OF_REPLICAS, OF_SEVERAL, worker_of
 from tests.services.process_group import run_together
 from workbench.advisor.plans import enumerate_plans
+from workbench.advisor.variants import alternatives
 from workbench.errors import ExperimentError
 from workbench.plan import PartialPlan, Plan
 from workbench.planning.batch_division import with_workers
@@ -151,6 +152,11 @@ def test_workers_grow_by_whole_copies_only() -> None:
     grown = with_workers(plan, 4)
     assert grown is not None
     assert (plan | grown).global_batch == plan.global_batch
+    staged = PartialPlan.of(workers=4, micro_batch=12, accumulation=2, strategy="pipeline", stages=2, shard=2)
+    assert with_workers(staged, 6) is None
+    grown = with_workers(staged, 8)
+    assert grown is not None
+    assert (staged | grown).global_batch == staged.global_batch
 
 
 def resolved(**plan: Any) -> Plan:
@@ -160,6 +166,9 @@ def resolved(**plan: Any) -> Plan:
 def test_shards_choose_their_strategy_and_their_workers() -> None:
     plan = resolved(shard=2)
     assert (plan.strategy, plan.workers, plan.replicas) == ("fsdp", 2, 2)
+    plan = resolved(shard=2, workers=4, strategy="pipeline")
+    assert (plan.stages, plan.replicas) == (2, 2)
+    assert resolved(shard=2, tensor=2).workers == 4
     assert resolved(shard=2, workers=4).describe().endswith("fsdp, shards on 2 workers")
     assert "shard" not in resolved(workers=2, strategy="fsdp").to_json()
     assert Plan.from_json(plan.to_json()) == plan
@@ -170,6 +179,7 @@ def test_shards_choose_their_strategy_and_their_workers() -> None:
     [
         ({"shard": 2, "workers": 2, "strategy": "ddp"}, r"plan\.shard: ddp divides no parameters"),
         ({"shard": 2, "workers": 3}, r"plan\.shard: 3 workers do not make whole copies"),
+        ({"shard": 2, "workers": 6, "stages": 2}, r"plan\.shard: 3 replicas do not make whole copies"),
         ({"shard": 1, "workers": 2}, r"plan\.shard"),
     ],
 )
@@ -187,9 +197,20 @@ def test_the_advisor_measures_shards_where_they_are_given() -> None:
     assert all(plan.shard == 2 for plan in plans)
 
 
+def test_the_advisor_tries_shards_of_stages_and_parts_where_there_are_replicas() -> None:
+    for name, axis in (("pipeline", "stages"), ("tensor", "tensor")):
+        choices = choose(make_experiment(plan={"strategy": name}, training={"global_batch": 64}))
+        variants = [choices.usual_variant, *alternatives(choices.usual_variant, choices.options, "memory")]
+        found = {
+            (plan.workers, getattr(plan, axis), plan.shard) for plan in enumerate_plans(choices, variants)
+        }
+        assert found == {(2, 2, 0), (4, 2, 0), (4, 2, 2), (4, 4, 0)}
+
+
 def test_a_part_of_the_workers_holds_more_than_a_part_of_all() -> None:
     experiment = make_experiment(
-        model={"name": "mlp", "options": {"hidden_width": 512}}, training={"optimizer": "adamw"}
+        model={"name": "mlp", "options": {"hidden_width": 512}},
+        training={"optimizer": "adamw", "clip_norm": 1.0},
     )
     whole, half, quarter = (
         estimate_memory(experiment, {}, (8,), plan=PartialPlan.of(workers=4, strategy="fsdp", **shard)).steps[
@@ -199,3 +220,11 @@ def test_a_part_of_the_workers_holds_more_than_a_part_of_all() -> None:
     )
     assert whole.optimizer_bytes == quarter.optimizer_bytes
     assert half.optimizer_bytes == pytest.approx(2 * quarter.optimizer_bytes, rel=0.02)
+    for axis in ("stages", "tensor"):
+        plan = PartialPlan.of(workers=4, **{axis: 2})
+        held, divided = (
+            estimate_memory(experiment, {}, (8,), plan=each).steps[0]
+            for each in (plan, plan | PartialPlan.of(shard=2))
+        )
+        assert divided.optimizer_bytes == pytest.approx(held.optimizer_bytes / 2, rel=0.02)
+        assert divided.parameters_bytes == pytest.approx(held.parameters_bytes / 2, rel=0.02)

@@ -84,11 +84,11 @@ def test_stages_compute_what_one_worker_computes(num_stages: int) -> None:
         assert state["optimizer"]["state"].keys() == expected["state"]["optimizer"]["state"].keys()
 
 
-def train_replicas(rank: int, num_workers: int, meeting: str) -> Any:
+def train_replicas(rank: int, num_workers: int, meeting: str, shard: int) -> Any:
     group = Group(rank, num_workers, None, meeting)
     worker = worker_of("pipeline", rank, num_workers, group, per_replica=2)
     torch.manual_seed(0)
-    strategy = Pipeline(StepSettings(loss=functional.cross_entropy, clip_norm=0.5))
+    strategy = Pipeline(StepSettings(loss=functional.cross_entropy, clip_norm=0.5, shard=shard))
     strategy.setup(plain_net(), OPTIMIZERS["adamw"], worker)
     losses = []
     for batch in batches(worker.replica, worker.num_replicas):
@@ -120,7 +120,8 @@ def batches(replica: int = 0, num_replicas: int = 1) -> list[Any]:
     return found
 
 
-def test_copies_of_the_stages_share_a_step() -> None:
+@pytest.mark.parametrize("shard", [0, 2])
+def test_copies_of_the_stages_share_a_step(shard: int) -> None:
     alone = Single(StepSettings(loss=functional.cross_entropy, clip_norm=0.5))
     torch.manual_seed(0)
     alone.setup(plain_net(), OPTIMIZERS["adamw"], Worker())
@@ -128,7 +129,7 @@ def test_copies_of_the_stages_share_a_step() -> None:
     for batch in batches():
         expected.append(alone.forward_backward(batch).item())
         alone.update(0.05)
-    for losses, _ in (answers := run_together(train_replicas, 4)):
+    for losses, _ in (answers := run_together(train_replicas, 4, shard)):
         assert losses == pytest.approx(expected, rel=1e-5)
     for name, values in alone.state()["model"].items():
         torch.testing.assert_close(answers[0][1]["model"][name], values, rtol=1e-4, atol=1e-5)

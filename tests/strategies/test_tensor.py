@@ -52,17 +52,21 @@ def settings(**fields: Any) -> StepSettings:
     return StepSettings(loss=loss, clip_norm=0.5, **fields)
 
 
-def train_parts(rank: int, num_workers: int, meeting: str) -> dict[str, Any]:
+def train_parts(rank: int, num_workers: int, meeting: str, shard: int) -> dict[str, Any]:
     group = Group(rank, num_workers, None, meeting)
-    found = train(TensorParallel(settings()), worker_of("tensor", rank, num_workers, group, per_replica=2))
+    found = train(
+        TensorParallel(settings(shard=shard)), worker_of("tensor", rank, num_workers, group, per_replica=2)
+    )
     group.close()
     return found
 
 
-@pytest.mark.parametrize("num_workers", [2, 4])
-def test_heads_and_hidden_units_in_parts_compute_what_one_worker_computes(num_workers: int) -> None:
+@pytest.mark.parametrize(("num_workers", "shard"), [(2, 0), (4, 0), (4, 2)])
+def test_heads_and_hidden_units_in_parts_compute_what_one_worker_computes(
+    num_workers: int, shard: int
+) -> None:
     expected = train(Single(settings()), Worker())
-    answers = run_together(train_parts, num_workers)
+    answers = run_together(train_parts, num_workers, shard)
     for rank, answer in enumerate(answers):
         assert answer["losses"] == pytest.approx(expected["losses"], rel=1e-5)
         if rank % 2:

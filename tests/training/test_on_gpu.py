@@ -56,14 +56,15 @@ def test_every_strategy_trains_in_every_precision(strategy: str, precision: str,
     assert Baseline().excess("r") is None, "the trial gave the memory of the device back"
 
 
-def train_in_shards(rank: int, num_workers: int, meeting: str, precision: str) -> list[float]:
-    """Make steps of two copies that two workers divide each; one worker alone has one whole copy."""
+def train_in_shards(rank: int, num_workers: int, meeting: str, name: str, precision: str) -> list[float]:
+    """Make steps of copies that two replicas divide each; one worker alone has one whole copy."""
     device = torch.device("cuda", rank)
     torch.cuda.set_device(device)
     group = Group(rank, num_workers, device, meeting)
-    worker = Worker(rank, num_workers, device, group)
+    per_replica = 2 if num_workers > 1 and capabilities_of(name).axis is not None else 1
+    worker = Worker(rank, num_workers, device, group, per_replica)
     shard = 2 if num_workers > 1 else 0
-    strategy: Strategy = STRATEGIES.load("fsdp")(
+    strategy: Strategy = STRATEGIES.load(name)(
         StepSettings(loss=nn.functional.cross_entropy, precision=precision, clip_norm=1.0, shard=shard)
     )
     torch.manual_seed(0)
@@ -73,10 +74,11 @@ def train_in_shards(rank: int, num_workers: int, meeting: str, precision: str) -
     generator = torch.Generator().manual_seed(0)
     inputs = torch.randn(32, 64, generator=generator)
     targets = torch.randint(10, (32,), generator=generator)
-    own = slice(rank * 32 // num_workers, (rank + 1) * 32 // num_workers)
+    size = 32 // worker.num_replicas
+    own = slice(worker.replica * size, (worker.replica + 1) * size)
     losses = []
     for _ in range(5):
-        batch = [MicroBatch(inputs[own].to(device), targets[own].to(device), 1.0 / num_workers)]
+        batch = [MicroBatch(inputs[own].to(device), targets[own].to(device), 1.0 / worker.num_replicas)]
         losses.append(group.total(strategy.forward_backward(batch)).item())
         strategy.update(1e-3)
     strategy.close()
@@ -86,8 +88,10 @@ def train_in_shards(rank: int, num_workers: int, meeting: str, precision: str) -
 
 @pytest.mark.skipif(torch.cuda.device_count() < 4, reason="NCCL needs a GPU for each of 4 workers")
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_copies_that_some_workers_divide_train_like_one_on_gpus(precision: str) -> None:
-    together, alone = (run_together(train_in_shards, number, precision)[0] for number in (4, 1))
+@pytest.mark.parametrize("name", [name for name in OF_SEVERAL if capabilities_of(name).takes_shard])
+def test_copies_that_some_workers_divide_train_like_one_on_gpus(name: str, precision: str) -> None:
+    together = run_together(train_in_shards, 4, name, precision)[0]
+    alone = run_together(train_in_shards, 1, "fsdp", precision)[0]
     assert together == pytest.approx(alone, rel=1e-4 if precision == "fp32" else 2e-2)
 
 

@@ -221,6 +221,7 @@ def _judge(
 
 
 def _model(run: Run, trial: Trial, learning: LearningData, number: int) -> nn.Module:
+    from workbench.training.checkpoint import fetched
     from workbench.training.inference import load_model
 
     assert trial.best_checkpoint is not None
@@ -229,7 +230,7 @@ def _model(run: Run, trial: Trial, learning: LearningData, number: int) -> nn.Mo
     if name is None:  # the artifacts of the run have been moved since
         folder, _, name = trial.best_checkpoint.rpartition("/")
         artifacts = Artifacts.at(folder)
-    with artifacts.as_file(name) as path:
+    with fetched(artifacts, name) as path:
         return load_model(
             run.experiment, trial.params, path,
             input_shape=learning.folds[number].input_shape, num_outputs=learning.num_outputs,

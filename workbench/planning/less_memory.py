@@ -1,8 +1,8 @@
 """Other ways of making the same step, each of which needs less memory: for a trial that ran out of it.
 
 First a smaller micro batch, then activations that are computed again, then strategies that divide among the
-same workers what each of them holds whole, or replicas of stages and parts that do. None of them changes what is trained. How much each of them saves
-is left to those who measure.
+same workers what each of them holds whole, and replicas that divide their stages or parts. None of them
+changes what is trained. How much each of them saves is left to those who measure.
 """
 
 from __future__ import annotations

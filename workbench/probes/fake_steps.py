@@ -94,6 +94,15 @@ class _PretendedGroup(Group):
         return torch.empty(like.shape, dtype=like.dtype)
 
 
+class _FakeTensors(FakeTensorMode):
+    """Tensors without values, but for those of device meshes, which torch computes with between the steps."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if not types and any(isinstance(each, Tensor) for each in args):
+            return func(*args, **(kwargs or {}))
+        return super().__torch_dispatch__(func, types, args, kwargs)
+
+
 class FakeTrial:
     """One configuration of an experiment, ready to be stepped at any micro batch."""
 
@@ -210,7 +219,7 @@ class FakeTrial:
         if able.holds_whole_model:  # an exchange of gradients holds no more than two micro batches do
             name = "single" if able.divides_state else strategy_on(name, 1)
         try:
-            with FakeTensorMode(), LiveMemory() as live:
+            with _FakeTensors(), LiveMemory() as live:
                 model = build_trial_model(
                     self._experiment, self._params, settings, self._datasets, pretrained=False
                 )

@@ -142,7 +142,9 @@ def fetched_checkpoint(run: RunView, shown: str) -> Iterator[Path]:
     if name is None:  # the artifacts of the run were stored elsewhere then
         folder, _, name = shown.rpartition("/")
         artifacts = Artifacts.at(folder)
-    with artifacts.as_file(name) as path:
+    from workbench.training.checkpoint import fetched
+
+    with fetched(artifacts, name) as path:
         yield path
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from workbench.strategies.gathering import gather_on_first
 from workbench.strategies.group import Group, dist
-from workbench.strategies.shards import own_shard, whole
+from workbench.strategies.shards import gathered, own_shard
 from workbench.strategies.strategy import OptimizerFactory
 
 BUFFER_BYTES = 25 << 20
@@ -83,18 +83,24 @@ class PartialOptimizer:
 
         The other workers return what they hold.
         """
-        stored = self._own.state_dict()
+        held = self.held_state()
         state = {
-            self._held[place]: {name: whole(value) for name, value in values.items()}
-            for place, values in stored["state"].items()
+            number: {name: gathered(value) for name, value in values.items()}
+            for number, values in held["state"].items()
         }
         sent = {number: values for number, values in state.items() if number in self._sent}
         state |= gather_on_first(sent, self._group)
+        return {**held, "state": dict(sorted(state.items()))}
+
+    def held_state(self) -> dict[str, Any]:
+        """Return what this worker holds of the state."""
+        stored = self._own.state_dict()
+        state = {self._held[place]: values for place, values in stored["state"].items()}
         groups = [
             {**item, "params": numbered}
             for item, numbered in zip(stored["param_groups"], self._numbers, strict=True)
         ]
-        return {"state": dict(sorted(state.items())), "param_groups": groups}
+        return {"state": state, "param_groups": groups}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take this worker's part of what `state_dict` of any optimizer of the same parameters returned."""

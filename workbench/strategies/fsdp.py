@@ -23,6 +23,7 @@ from workbench.strategies.compiling import as_it_is, compile_forward
 from workbench.strategies.ddp import DataParallel
 from workbench.strategies.sharding import cut_parameters, mesh_of, reshard
 from workbench.strategies.shards import own_shard
+from workbench.strategies.state_parts import WEIGHTS, Place, StateParts, parts_of
 
 
 class FullySharded(DataParallel):
@@ -51,12 +52,17 @@ class FullySharded(DataParallel):
 
         return _pytree.tree_map_only(DTensor, gather, super().state())
 
+    def parts(self) -> StateParts:
+        """Return what this worker writes of the state; see WritableInParts.parts."""
+        copy, shard = divmod(self._worker.rank, self._worker.num_workers // self._num_holders)
+        return parts_of(super().state(), lambda key: Place(copy, shard, 0))
+
     def load(self, state: dict[str, Any]) -> None:
         """Take over what a strategy returned; see Strategy.load."""
         own = self._model.state_dict()
         weights = {
             key: {name: own_shard(value, own[name]) for name, value in state[key].items() if name in own}
-            for key in ("model", "trained")
+            for key in WEIGHTS
             if key in state
         }
         optimizer = dict(state["optimizer"])
@@ -128,4 +134,3 @@ class FullySharded(DataParallel):
             assert isinstance(self._model, FSDPModule)
             self._model.set_requires_gradient_sync(now)
             self._exchanges = now
-

@@ -155,9 +155,7 @@ class Group:
                 the number of workers.
         """
         self.torch_group()
-        return dist.init_device_mesh(
-            self._device.type, tuple(sizes.values()), mesh_dim_names=tuple(sizes)
-        )
+        return dist.init_device_mesh(self._device.type, tuple(sizes.values()), mesh_dim_names=tuple(sizes))
 
     def torch_group(self) -> torch.distributed.ProcessGroup:
         """Return the group as torch knows it, made now where this worker is alone."""

@@ -29,8 +29,9 @@ from workbench.strategies.gathering import gather_on_first
 from workbench.strategies.group import Sent
 from workbench.strategies.recompute import recompute_blocks
 from workbench.strategies.sequence import Piece, costs, cut, pieces_of
-from workbench.strategies.shards import is_cut, local_part, own_shard, whole
+from workbench.strategies.shards import gathered, is_cut, local_part, own_shard
 from workbench.strategies.single import Single, normalisations, on_device
+from workbench.strategies.state_parts import WEIGHTS, Key, Place, StateParts, parts_of
 from workbench.strategies.strategy import OptimizerFactory, StepBatch, Worker
 
 Direction = Literal["forward", "backward"]
@@ -96,13 +97,14 @@ class Pipeline(Single):
         everything: list[Tensor] = [each for item in groups for each in item["params"]]
         holders = _holders(model, stages)
         ours = [number for number, each in enumerate(everything) if self._stage in holders[id(each)]]
-        sends = {key for key, found in holders.items() if found[0] == self._stage and worker.replica == 0}
+        first = {key for key, found in holders.items() if found[0] == self._stage}
         state = model.state_dict(keep_vars=True)
-        self._names = [name for name, each in state.items() if id(each) in sends]
+        self._names = {name for name, each in state.items() if id(each) in first}
+        self._numbers = {number for number in ours if id(everything[number]) in first}
         _drop(model, {key for key, found in holders.items() if self._stage in found})
         on_device(model, worker.device)
         self._replicas = worker.group.across(self._num_stages)
-        sent = [number for number in ours if id(everything[number]) in sends]
+        sent = self._numbers if worker.replica == 0 else ()
         placed = self._place_pieces(model, stages[self._stage])
         groups = [
             {**item, "params": [placed.get(id(each), each) for each in item["params"]]} for item in groups
@@ -183,13 +185,28 @@ class Pipeline(Single):
         self._reshard()
         average_statistics(self._model, self._replicas)
         state = super().state()
-        for key in ("model", "trained"):
+        for key in WEIGHTS:
             if key in state:
-                held = ((name, whole(value)) for name, value in state[key].items())
-                own = {name: {"": value} for name, value in held if name in self._names}
-                gathered = gather_on_first(own, self._worker.group)
-                state[key] |= {name: values[""] for name, values in gathered.items()}
+                held = ((name, gathered(value)) for name, value in state[key].items())
+                sends = self._names if self._worker.replica == 0 else ()
+                own = {name: {"": value} for name, value in held if name in sends}
+                found = gather_on_first(own, self._worker.group)
+                state[key] |= {name: values[""] for name, values in found.items()}
         return state
+
+    def parts(self) -> StateParts:
+        """Return what this worker writes of the state; see WritableInParts.parts."""
+        self._finish_sending()
+        self._reshard()
+        average_statistics(self._model, self._replicas)
+        optimizer = cast(PartialOptimizer, self._optimizer).held_state()
+        place = Place(*divmod(self._worker.replica, self._settings.shard or 1), 0)
+
+        def place_of(key: Key) -> Place | None:
+            is_ours = key[1] in self._names if key[0] in WEIGHTS else key[2] in self._numbers
+            return place if is_ours else None
+
+        return parts_of({**self._weights(), "optimizer": optimizer, "scaler": None}, place_of)
 
     def load(self, state: dict[str, Any]) -> None:
         """Take over this stage of what a strategy returned; see Strategy.load."""
@@ -197,7 +214,7 @@ class Pipeline(Single):
         own = self._model.state_dict()
         weights = {
             key: {name: own_shard(value, own[name]) for name, value in state[key].items() if name in own}
-            for key in ("model", "trained")
+            for key in WEIGHTS
             if key in state
         }
         super().load({**state, **weights})
@@ -326,7 +343,7 @@ class Pipeline(Single):
             else:
                 self._sent.append(group.send(gradient, first + holders[0], is_known=True))
                 gradient = group.receive(first + holders[0], gradient)
-            local_part(parameter.grad).copy_(gradient)
+            _gradient(parameter).copy_(gradient)
             self._finish_sending()
         if self._replicas.num_workers > 1 and not self._is_sharded:
             for parameter in self._parameters:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.utils import _pytree
 
@@ -23,7 +23,7 @@ MIN_BLOCK_PARAMETERS = 100_000
 
 
 def mesh_of(worker: Worker, shard: int, *, always: str) -> Any:
-    """Return all workers as a device mesh with the dimensions copy, shard and part, as far as they are needed.
+    """Return all workers as a device mesh: copy, shard and part, as far as they are needed.
 
     Every worker must call it.
 
@@ -37,9 +37,7 @@ def mesh_of(worker: Worker, shard: int, *, always: str) -> Any:
     return worker.group.mesh(**{name: size for name, size in sizes.items() if size > 1 or name == always})
 
 
-def cut_parameters(
-    model: nn.Module, mesh: Any, prepare: Callable[[nn.Module], None] | None = None
-) -> None:
+def cut_parameters(model: nn.Module, mesh: Any, prepare: Callable[[nn.Module], None] | None = None) -> None:
     """Cut the parameters of a model in place.
 
     Args:
@@ -106,8 +104,14 @@ def _parameters(modules: Iterable[nn.Module]) -> Iterator[nn.Parameter]:
 
 def _cut(block: nn.Module, mesh: Any) -> None:
     replicas = tuple(name for name in mesh.mesh_dim_names if name != "part")
+    block.register_forward_hook(_copy_view)
     block.register_forward_hook(_register_dataclass)
     fully_shard(block, mesh=mesh[replicas])
+
+
+def _copy_view(_module: nn.Module, _inputs: Any, outputs: Any) -> Any:
+    """Copy what is a view: where the next module changes it in place, torch would not gather parameters."""
+    return outputs.clone() if isinstance(outputs, Tensor) and outputs._is_view() else outputs
 
 
 def _register_dataclass(_module: nn.Module, _inputs: Any, outputs: Any) -> None:
@@ -126,6 +130,7 @@ def _register_dataclass(_module: nn.Module, _inputs: Any, outputs: Any) -> None:
     _pytree.register_pytree_node(
         kind, lambda value: ([getattr(value, name) for name in names], None), rebuild
     )
+
 
 def _blocks(model: nn.Module) -> Iterator[nn.Module]:
     """Yield what to gather separately, innermost first: large members of lists and sequences."""

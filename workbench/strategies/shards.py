@@ -25,7 +25,7 @@ def local_part(tensor: Tensor) -> Tensor:
     return whole.to_local() if is_cut(tensor) else tensor
 
 
-def whole(value: Any) -> Any:
+def gathered(value: Any) -> Any:
     """Return a tensor that may be cut as a whole; all of its holders must call it. Other values stay."""
     if not is_cut(value):
         return value
@@ -44,5 +44,5 @@ def own_shard(value: Any, like: Any) -> Any:
         return value
     from torch.distributed.tensor import distribute_tensor
 
-    whole_tensor = value.to(like.device, like.dtype)
-    return distribute_tensor(whole_tensor, like.device_mesh, like.placements, src_data_rank=None)
+    whole = value.to(like.device, like.dtype)
+    return distribute_tensor(whole, like.device_mesh, like.placements, src_data_rank=None)

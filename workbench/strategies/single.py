@@ -171,6 +171,14 @@ class Single:
 
     def state(self) -> dict[str, Any]:
         """Return model, optimizer and scaler; see Strategy.state."""
+        return {
+            **self._weights(),
+            "optimizer": self._optimizer.state_dict(),
+            "scaler": None if self._scaler is None else self._scaler.state_dict(),
+        }
+
+    def _weights(self) -> dict[str, Any]:
+        """Return what this worker holds of the weights: shown ones, and trained ones where these differ."""
         weights: dict[str, Any] = {"model": self._model.state_dict()}
         if self._mean is not None:
             weights["averaged"] = self._mean.num_steps
@@ -179,11 +187,7 @@ class Single:
             self._mean.show(True)
             weights["model"] = _copied(self._model)
             self._mean.show(False)
-        return {
-            **weights,
-            "optimizer": self._optimizer.state_dict(),
-            "scaler": None if self._scaler is None else self._scaler.state_dict(),
-        }
+        return weights
 
     def load(self, state: dict[str, Any]) -> None:
         """Take over what `state` returned; see Strategy.load."""

@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 from workbench.exchanges.exchange import Exchange
 from workbench.strategies.capabilities import Capabilities
 from workbench.strategies.group import Group
+from workbench.strategies.state_parts import StateParts
 from workbench.strategies.weight_mean import WeightMean
 
 OptimizerFactory = Callable[[Iterable[Any]], Optimizer]
@@ -215,6 +216,15 @@ class Strategy(Protocol):
 
     def close(self) -> None:
         """Give back everything, so that the worker can serve another trial."""
+        ...
+
+
+@runtime_checkable
+class WritableInParts(Protocol):
+    """A strategy of which no worker holds the whole state, so that each can write what it holds; optional."""
+
+    def parts(self) -> StateParts:
+        """Return what this worker writes of what `state` would return; every worker must call it."""
         ...
 
 

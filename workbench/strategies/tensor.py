@@ -25,8 +25,9 @@ from workbench.strategies.kept_blocks import PassCost
 from workbench.strategies.layer_parts import RowOrder, cut_layers
 from workbench.strategies.recompute import recompute_blocks
 from workbench.strategies.sharding import cut_parameters, mesh_of, reshard
-from workbench.strategies.shards import is_cut, local_part, own_shard, whole
+from workbench.strategies.shards import gathered, is_cut, local_part, own_shard
 from workbench.strategies.single import Single, on_device
+from workbench.strategies.state_parts import WEIGHTS, Key, Place, StateParts, parts_of
 from workbench.strategies.strategy import OptimizerFactory, StepBatch, Worker
 
 
@@ -96,14 +97,36 @@ class TensorParallel(Single):
 
     def state(self) -> dict[str, Any]:
         """Return model and optimizer, put together on every worker; see Strategy.state."""
-        reshard(self._model)
-        state = super().state()
-        for key in ("model", "trained"):
+        state = self._held()
+        for key in WEIGHTS:
             if key in state:
                 state[key] = {name: self._whole(name, value) for name, value in state[key].items()}
         optimizer = state["optimizer"]
         optimizer["state"] = {
-            number: {key: self._whole_of_own(number, value) for key, value in values.items()}
+            number: {key: self._whole(self._names[number], value) for key, value in values.items()}
+            for number, values in optimizer["state"].items()
+        }
+        return state
+
+    def parts(self) -> StateParts:
+        """Return what this worker writes of the state; see WritableInParts.parts."""
+        worker = self._worker
+        copy, shard = divmod(worker.replica, self._settings.shard or 1)
+        place = Place(copy, shard, worker.rank % self._num_parts)
+
+        def rows(key: Key) -> Any:
+            order = self._orders.get(str(key[1]) if key[0] in WEIGHTS else self._names[cast(int, key[2])])
+            return None if order is None else order.arrange
+
+        return parts_of(self._held(), lambda key: place, rows)
+
+    def _held(self) -> dict[str, Any]:
+        """Return the state of which this worker holds parts."""
+        reshard(self._model)
+        state = super().state()
+        optimizer = state["optimizer"]
+        optimizer["state"] = {
+            number: {key: self._cut_as(number, value) for key, value in values.items()}
             for number, values in optimizer["state"].items()
         }
         return state
@@ -113,7 +136,7 @@ class TensorParallel(Single):
         own = self._model.state_dict()
         weights = {
             key: {name: self._part(name, value, own[name]) for name, value in state[key].items()}
-            for key in ("model", "trained")
+            for key in WEIGHTS
             if key in state
         }
         optimizer = dict(state["optimizer"])
@@ -161,20 +184,20 @@ class TensorParallel(Single):
                 own.grad.mul_(factor.to(own.grad.dtype))
 
     def _whole(self, name: str, value: Any) -> Any:
-        order = self._orders.get(name)
-        return whole(value) if order is None else order.restore(whole(value))
+        order = self._orders.get(name) if is_cut(value) else None
+        return gathered(value) if order is None else order.restore(gathered(value))
 
-    def _whole_of_own(self, number: int, value: Any) -> Any:
+    def _cut_as(self, number: int, value: Any) -> Any:
+        """Return what the optimizer remembers of this worker's part of a parameter as part of a whole."""
         parameter: Any = self._parameters[number]
         if not is_cut(parameter) or not isinstance(value, Tensor) or value.ndim == 0:
             return value
         if value.shape != self._own[number].shape:
             return value
-        cut = DTensor.from_local(
+        return DTensor.from_local(
             value, parameter.device_mesh, parameter.placements, run_check=False,
             shape=parameter.shape, stride=parameter.stride(),
         )  # fmt: skip
-        return self._whole(self._names[number], cut)
 
     def _part(self, name: str, value: Any, like: Any) -> Any:
         order = self._orders.get(name)

@@ -74,6 +74,7 @@ class Parts:
     objectives: tuple[Objective, ...]
     mixes_samples: bool
     """Whether the model normalises by statistics of the batch that it is given."""
+    model_bytes: int
     has_blocks: bool
     """Whether the model has blocks that could be computed again in the backward pass."""
     loaders: Loaders | None = None
@@ -118,6 +119,7 @@ def assemble(task: TrialTask, worker: Worker, profiler: StepProfiler | None = No
     known = None if experiment.makes_own_steps else metrics_of(experiment, datasets)
     model = build_trial_model(experiment, task.params, settings, datasets)
     metrics = metrics_of(experiment, datasets, model) if known is None else known
+    model_bytes = sum(parameter.nbytes for parameter in model.parameters())  # later workers may share them
     schedule = _schedule(experiment, settings, len(datasets.train), metrics, worker)
     where = field_of("training", "optimizer", task.params)
     strategy.setup(model, optimizer_factory(settings.training, settings.lr, field=where), worker)
@@ -137,6 +139,7 @@ def assemble(task: TrialTask, worker: Worker, profiler: StepProfiler | None = No
         metrics=metrics,
         objectives=experiment.objectives,
         mixes_samples=bool(normalisations(model)),
+        model_bytes=model_bytes,
         has_blocks=has_blocks(model),
         loaders=loaders,
         privacy=privacy,

@@ -2,6 +2,10 @@
 
 A checkpoint is written under a temporary name and moved into place. Reading verifies every byte and
 unpickles nothing but tensors and plain values, so a torn or a foreign file is never taken for one.
+
+The state of a large model that workers divide lies beside it, in a file of each worker; these are in place
+before the checkpoint that names them. torch.distributed.checkpoint is not used: reading its index unpickles
+anything.
 """
 
 from __future__ import annotations
@@ -12,8 +16,10 @@ import pickle
 import random
 import shutil
 import struct
+import uuid
 import zipfile
 import zlib
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +28,14 @@ import torch
 
 from workbench.artifacts import Artifacts, disk_fault
 from workbench.errors import ArtifactsError, RunError
+from workbench.strategies.group import Group
+from workbench.strategies.state_parts import StateParts, state_of
 from workbench.training.task import BEST, LAST
 
 FORMAT = 1
+IN_PARTS_FROM_BYTES = 1 << 30
+"""Where no worker holds the whole model, it is written in parts from this size on."""
+_PART = ".part.pt"
 
 UNREADABLE = (
     ArithmeticError, AttributeError, EOFError, LookupError, OSError, RuntimeError, TypeError, ValueError,
@@ -49,17 +60,23 @@ def save(folder: Artifacts | Path, content: dict[str, Any], *, last: bool, best:
         ArtifactsError: If it cannot be written there; what was there before stays.
     """
     place = Artifacts.at(folder) if isinstance(folder, Path) else folder
-    temporary = place.working_folder / f".{os.getpid()}.tmp"
-    twin = temporary.with_suffix(".twin.tmp")
     name = BEST if best else LAST
+    _write(place, content, [LAST, BEST] if last and best else [name])
+    return f"{place}/{name}"
+
+
+def _write(place: Artifacts, content: dict[str, Any], names: Sequence[str]) -> None:
+    """Write one content under one name or two."""
+    temporary = place.working_folder / f".{names[-1]}.{os.getpid()}.tmp"
+    twin = temporary.with_suffix(".twin.tmp")
     try:
         temporary.parent.mkdir(parents=True, exist_ok=True)
         with temporary.open("wb") as file:
             torch.save({"format": FORMAT, **content}, file)
-        if last and best:
+        for name in names[:-1]:
             _link_or_copy(temporary, twin)
-            place.put(twin, LAST)
-        place.put(temporary, name)
+            place.put(twin, name)
+        place.put(temporary, names[-1])
     except (OSError, RuntimeError, ArtifactsError) as error:
         for path in (temporary, twin):
             with contextlib.suppress(OSError):
@@ -68,7 +85,51 @@ def save(folder: Artifacts | Path, content: dict[str, Any], *, last: bool, best:
         if fault is None:
             raise
         raise fault from error
-    return f"{place}/{name}"
+
+
+def save_in_parts(
+    folder: Artifacts | Path, content: dict[str, Any], parts: StateParts, group: Group,
+    *, last: bool, best: bool,
+) -> str:  # fmt: skip
+    """Write a checkpoint whose state each worker writes in part; every worker must call it.
+
+    Args:
+        folder: As in `save`, where all workers reach it.
+        content: The rest, of which that of rank 0 counts.
+        parts: What this worker writes of the state.
+        group: The workers.
+        last: As in `save`.
+        best: As in `save`.
+
+    Returns:
+        Where it lies on rank 0, "" on the others.
+
+    Raises:
+        ArtifactsError: If it cannot be written there; what was there before stays.
+    """
+    place = Artifacts.at(folder) if isinstance(folder, Path) else folder
+    name = f"{group.broadcast(uuid.uuid4().hex)}-{group.rank}{_PART}"
+    _write(place, vars(parts), [name])
+    names = group.gather(name)
+    if group.rank != 0:
+        return ""
+    saved = save(place, content | {"parts": names}, last=last, best=best)
+    needed = {part for each in (LAST, BEST) if place.exists(each) for part in _parts_of(place, each)}
+    for found in place.sizes():
+        if found.endswith(_PART) and found not in needed:
+            place.delete(found)
+    return saved
+
+
+@contextlib.contextmanager
+def fetched(place: Artifacts, name: str) -> Iterator[Path]:
+    """Give a checkpoint, with its parts beside it, a path of this machine while the context lasts."""
+    with contextlib.ExitStack() as stack:
+        path = stack.enter_context(place.as_file(name))
+        if not place.is_local:
+            for part in _named_parts(path):
+                os.replace(stack.enter_context(place.as_file(part)), path.parent / part)
+        yield path
 
 
 def read(path: str | Path) -> dict[str, Any]:
@@ -91,6 +152,8 @@ def read(path: str | Path) -> dict[str, Any]:
         content = torch.load(path, map_location="cpu", weights_only=True)
         if content["format"] > FORMAT:
             raise KeyError(f"format {content['format']} is newer than {FORMAT}")
+        if "parts" in content:
+            content["strategy"] = _read_parts([Path(path).parent / name for name in content["parts"]])
     except UNREADABLE as error:
         raise RunError(
             f"{path} is not a complete checkpoint: {error}",
@@ -119,7 +182,7 @@ def read_latest(folder: Artifacts | Path) -> dict[str, Any] | None:
         if not place.exists(name):
             continue
         try:
-            with place.as_file(name) as path:
+            with fetched(place, name) as path:
                 whole.append(read(path))
         except RunError as error:
             fault = disk_fault(error, place)
@@ -151,6 +214,31 @@ def set_random_states(states: dict[str, Any]) -> None:
     torch.set_rng_state(states["torch"])
     if states["cuda"] and torch.cuda.is_available():
         torch.cuda.set_rng_state_all(states["cuda"][: torch.cuda.device_count()])
+
+
+def _read_parts(paths: Sequence[Path]) -> dict[str, Any]:
+    """Return a state whose tensors stay in files until they are looked up."""
+    found = []
+    for path in paths:
+        with zipfile.ZipFile(path) as archive:
+            if (damaged := archive.testzip()) is not None:
+                raise zipfile.BadZipFile(f"{damaged} of {path.name} does not match its checksum")
+        part = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+        found.append(StateParts(part["tensors"], part["values"], part["rest"]))
+    return state_of(found)
+
+
+def _named_parts(path: Path) -> list[str]:
+    """Return the files that a checkpoint names."""
+    try:
+        return list(torch.load(path, map_location="cpu", weights_only=True, mmap=True).get("parts", ()))
+    except UNREADABLE:
+        return []  # whoever reads it states what is wrong
+
+
+def _parts_of(place: Artifacts, name: str) -> list[str]:
+    with place.as_file(name) as path:
+        return _named_parts(path)
 
 
 def _link_or_copy(source: Path, target: Path) -> None:

@@ -22,7 +22,7 @@ from workbench.exchanges.capabilities import capabilities_of as exchange_capabil
 from workbench.experiment.private import EPSILON_METRIC
 from workbench.experiment.trial_value import TrialValue
 from workbench.strategies.compiling import num_compiled
-from workbench.strategies.strategy import NoiseMeasuring, RateSetting
+from workbench.strategies.strategy import NoiseMeasuring, RateSetting, WritableInParts
 from workbench.training import checkpoint
 from workbench.training.assembly import Parts, assemble
 from workbench.training.device import HeldMemory, join_trial
@@ -301,9 +301,9 @@ class _Loop:
         return Outcome("stopped", self._step, self._value.result()) if stop else None
 
     def _save(self, *, last: bool, best: bool) -> Outcome | None:
+        strategy, worker = self._parts.strategy, self._parts.worker
         with self._window.paused():
             content = {
-                "strategy": self._parts.strategy.state(),
                 "step": self._step,
                 "epochs_done": self._epochs_done,
                 "steps_of_epoch": self._steps_of_epoch,
@@ -312,11 +312,17 @@ class _Loop:
                 "values": self._values,
                 "noise": self._noise.state_dict(),
                 "schedule": self._parts.schedule.state_dict(),
-                "random": self._parts.worker.group.gather(checkpoint.random_states()),
+                "random": worker.group.gather(checkpoint.random_states()),
             }
-            path = ""
-            if self._parts.worker.rank == 0:
-                path = checkpoint.save(self._task.checkpoints, content, last=last, best=best)
+            path, is_large = "", self._parts.model_bytes >= checkpoint.IN_PARTS_FROM_BYTES
+            if is_large and worker.num_workers > 1 and isinstance(strategy, WritableInParts):
+                path = checkpoint.save_in_parts(
+                    self._task.checkpoints, content, strategy.parts(), worker.group, last=last, best=best
+                )
+            else:
+                content["strategy"] = strategy.state()
+                if worker.rank == 0:
+                    path = checkpoint.save(self._task.checkpoints, content, last=last, best=best)
             self._saved_s = perf_counter()
         return self._send(
             CheckpointSaved(
