@@ -118,8 +118,8 @@ def assemble(task: TrialTask, worker: Worker, profiler: StepProfiler | None = No
     # Wrong objectives are refused before a model is built; of own steps only the model knows the metrics.
     known = None if experiment.makes_own_steps else metrics_of(experiment, datasets)
     model = build_trial_model(experiment, task.params, settings, datasets)
+    model_bytes = sum(parameter.nbytes for parameter in model.parameters())
     metrics = metrics_of(experiment, datasets, model) if known is None else known
-    model_bytes = sum(parameter.nbytes for parameter in model.parameters())  # later workers may share them
     schedule = _schedule(experiment, settings, len(datasets.train), metrics, worker)
     where = field_of("training", "optimizer", task.params)
     strategy.setup(model, optimizer_factory(settings.training, settings.lr, field=where), worker)
@@ -264,11 +264,9 @@ def build_trial_model(
     """
     component = experiment.trained
     assert component is not None
-    own: Any = (
-        component.load(field="train" if experiment.makes_own_steps else "model")
-        if component.is_reference
-        else None
-    )
+    own: Any = None
+    if component.is_reference:
+        own = component.load(field="train" if experiment.makes_own_steps else "model")
 
     def build() -> nn.Module:
         if experiment.makes_own_steps:
