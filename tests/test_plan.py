@@ -24,7 +24,7 @@ PLAN = Plan(
 STORED = {
     "workers": 2, "micro_batch": 32, "accumulation": 4, "global_batch": 256, "precision": "bf16",
     "strategy": "ddp", "recompute": "blocks", "compile": "none", "loaders": 0,
-    "stages": 1, "tensor": 1, "pipeline_schedule": "1f1b", "exchange": "allreduce",
+    "stages": 1, "tensor": 1, "bucket": "default", "pipeline_schedule": "1f1b", "exchange": "allreduce",
 }  # fmt: skip
 
 ROOT = Path(workbench.plan.__file__).parents[1]

@@ -106,6 +106,13 @@ class Plan:
         wording="shards on {} workers", minimum=2, unmentioned=0,
         option_of="strategy", candidates=lambda hardware: (0,),
     )  # fmt: skip
+    bucket: str = declare(
+        "default",
+        "Size of the pieces in which ddp and zero1 exchange gradients (50MB), or default: as torch does.",
+        choices=("default",), unmentioned="default", wording="{}", size_wording="buckets of {}",
+        # What a size costs depends on the link: sizes are compared where an experiment searches them.
+        advised_for="speed", candidates=lambda hardware: ("default",),
+    )  # fmt: skip
     pipeline_schedule: str = declare(
         "1f1b",
         "In which order a stage computes: 1f1b holds fewer activations than gpipe.",

@@ -13,6 +13,7 @@ from workbench.exchanges.capabilities import USUAL, with_options
 from workbench.exchanges.capabilities import capabilities_of as exchange_capabilities
 from workbench.experiment import Training
 from workbench.plan import EXCHANGE_OPTIONS, VARIANT, Hardware, PartialPlan, Plan
+from workbench.plan.dimension import size_bytes
 from workbench.strategies import STRATEGIES
 from workbench.strategies.capabilities import BY_AXIS, capabilities_of, strategies_that, strategy_on
 
@@ -53,6 +54,7 @@ def resolve_plan(
     _check_precision(plan, hardware, params)
     _check_strategy(plan, params)
     _check_shard(plan, params)
+    _check_bucket(plan, params)
     _check_gradient_hook(plan, training, params)
     _check_exchange(plan, training, params)
     return plan
@@ -205,6 +207,22 @@ def _check_shard(plan: Plan, params: Mapping[str, JsonValue]) -> None:
             f"{plan.replicas} {replicas} do not make whole copies of what {plan.shard} of them divide",
             field=field_of("plan", "shard", params),
             allowed=f"auto, or a number that divides the {replicas}",
+        )
+
+
+def _check_bucket(plan: Plan, params: Mapping[str, JsonValue]) -> None:
+    """Refuse a size of buckets where replicas do not average the gradients of whole models."""
+    if size_bytes(plan.bucket) is None or plan.workers == 1 or plan.strategy not in STRATEGIES:
+        return
+    if not capabilities_of(plan.strategy).holds_whole_model:
+        able = strategies_that(lambda can: can.holds_whole_model and can.max_workers is None)
+        raise ExperimentError(
+            f"{plan.strategy} exchanges no buckets of gradients",
+            field=field_of("plan", "bucket", params),
+            allowed=f"auto, default; a size with plan.strategy {' or '.join(able)}",
+            next_step=f"Remove it, or search it only where it applies: when: {{strategy: {able[0]}}}."
+            if "bucket" in params
+            else f"Remove it, or set plan.strategy to {able[0]}.",
         )
 
 

@@ -305,9 +305,10 @@ def _make_step(task: TrialTask) -> None:
 
     plan = resolve(task.experiment, task.params).plan
     if plan.workers > 1:
-        decided = with_workers(dataclasses.replace(plan, workers=plan.replicas, stages=1, tensor=1), 1)
+        whole = {"stages": 1, "tensor": 1, "shard": 0}
+        decided = with_workers(dataclasses.replace(plan, workers=plan.replicas, **whole), 1)
         assert decided is not None
-        decided |= type(decided).of(stages=1, tensor=1)
+        decided |= type(decided).of(**whole)
         if not capabilities_of(plan.strategy).holds_whole_model:
             decided |= type(decided).of(strategy="single")
         task = dataclasses.replace(task, plan=decided)

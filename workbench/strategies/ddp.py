@@ -113,12 +113,15 @@ class DataParallel(Single):
         }
 
     def _distributed(self, model: nn.Module, *, find_unused: bool) -> DistributedDataParallel:
+        size = self._settings.bucket_bytes
+        buckets: dict[str, Any] = {} if size is None else {"bucket_cap_mb": size / 2**20}
         placed = DistributedDataParallel(
             compiled(model) if self._settings.compiles else model,
             process_group=self._worker.group.torch_group(),
             gradient_as_bucket_view=True,
             find_unused_parameters=find_unused,
             **_LEAVES_BUFFERS,
+            **buckets,
         )
         exchange = self._settings.exchange
         if isinstance(exchange, GradientExchange):

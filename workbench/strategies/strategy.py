@@ -90,6 +90,7 @@ class StepSettings:
             if the first step leaves any.
         peak_lr: The learning rate of which schedules are parts.
         call: How a model is called with the inputs of a micro batch, which need not be one tensor.
+        bucket_bytes: Size of the pieces in which gradients are exchanged; None for torch's.
         pipeline_schedule: In which order a stage of a pipeline computes: 1f1b or gpipe.
         example: Inputs of some samples, of which only the shapes are used; None where there are none.
         exchange: How replicas agree; None for averaging each gradient.
@@ -111,6 +112,7 @@ class StepSettings:
     find_unused: bool | Literal["auto"] = "auto"
     peak_lr: float = 1.0
     call: Callable[[nn.Module, Any], Any] = nn.Module.__call__
+    bucket_bytes: int | None = None
     pipeline_schedule: str = "1f1b"
     example: Any = None
     exchange: Exchange | None = None

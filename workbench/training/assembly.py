@@ -172,6 +172,7 @@ def step_settings(
         peak_lr=settings.lr,
         group=functools.partial(grouped, groups=groups, steps_per_epoch=steps_per_epoch) if groups else None,
         call=call_of(experiment),
+        bucket_bytes=size_bytes(settings.plan.bucket),
         pipeline_schedule=settings.plan.pipeline_schedule,
         shard=settings.plan.shard,
         example=_few_samples(datasets.train) if settings.plan.stages > 1 else None,

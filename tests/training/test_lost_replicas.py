@@ -1,0 +1,73 @@
+"""A worker of replicas that divide parameters is killed: the others end, and the training continues, grown."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_gang_training import experiment, train, weights
+
+from tests.services.process_group import run_together
+from workbench.plan import PartialPlan
+from workbench.planning.batch_division import with_workers
+from workbench.strategies.capabilities import BUILT_IN
+
+CASES = [
+    ({"strategy": name, "shard": 2} | ({} if able.axis is None else {able.axis: 2}), workers)
+    for name, able in BUILT_IN.items()
+    if able.takes_shard
+    for workers in ([2] if able.axis is None else [4])
+]
+
+
+def text_of(**plan: Any) -> str:
+    return experiment(
+        model="mlp", plan=plan, training={"epochs": 8, "global_batch": 128, "optimizer": "adamw"}
+    )
+
+
+def train_and_die(rank: int, num_workers: int, meeting: str, text: str, folder: str) -> str:
+    """Train; the last worker is killed once there is a checkpoint."""
+
+    def die() -> None:
+        while not Path(folder, "checkpoints", "last.pt").exists():
+            time.sleep(0.001)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    if rank == num_workers - 1:
+        threading.Thread(target=die, daemon=True).start()
+    return train(rank, num_workers, meeting, text, folder, None)[0].state
+
+
+def continue_with(
+    rank: int, num_workers: int, meeting: str, text: str, folder: str, plan: PartialPlan
+) -> tuple[Any, bool]:
+    ended, events = train(rank, num_workers, meeting, text, folder, None, plan=plan)
+    return ended, bool(events) and events[0].plan["workers"] == num_workers
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("plan", "workers"), CASES, ids=str)
+def test_a_killed_worker_costs_no_step_and_whole_copies_are_added(
+    plan: dict[str, Any], workers: int, tmp_path: Path
+) -> None:
+    text, folder = text_of(workers=workers, **plan), str(tmp_path / "killed")
+    with pytest.raises(EOFError):  # of the killed worker: those before it have answered
+        run_together(train_and_die, workers, text, folder)
+    before = PartialPlan.of(workers=workers, micro_batch=64, **plan)
+    before |= PartialPlan.of(accumulation=128 // (64 * (before.replicas or 1)))
+    grown = with_workers(before, 4)
+    assert grown is not None
+    [(ended, is_grown), *_] = run_together(continue_with, 4, text, folder, before | grown)
+    assert ended.state == "complete", ended.traceback
+    assert is_grown
+    whole, _ = train(0, 1, None, text_of(workers=1), str(tmp_path / "whole"), None)
+    assert (ended.step, ended.values) == (whole.step, pytest.approx(whole.values, rel=1e-3))
+    expected = weights(tmp_path / "whole")
+    for name, values in weights(tmp_path / "killed").items():
+        assert values.sub(expected[name]).abs().max() < 1e-3
