@@ -1,4 +1,4 @@
-"""A worker of replicas that divide parameters is killed: the others end, and the training continues, grown."""
+"""A worker of replicas that divide parameters is killed: the others end, and training continues, grown."""
 
 from __future__ import annotations
 
@@ -47,6 +47,7 @@ def train_and_die(rank: int, num_workers: int, meeting: str, text: str, folder: 
 def continue_with(
     rank: int, num_workers: int, meeting: str, text: str, folder: str, plan: PartialPlan
 ) -> tuple[Any, bool]:
+    events: list[Any]
     ended, events = train(rank, num_workers, meeting, text, folder, None, plan=plan)
     return ended, bool(events) and events[0].plan["workers"] == num_workers
 
