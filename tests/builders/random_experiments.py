@@ -77,6 +77,7 @@ SETTINGS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
         "loaders": st.sampled_from(["auto", 0, 2]),
         "stages": st.sampled_from(["auto", 1, 2]),
         "tensor": st.sampled_from(["auto", 1, 2]),
+        "bucket": st.sampled_from(["auto", "default", "50MB"]),
         "pipeline_schedule": st.sampled_from(["auto", "1f1b", "gpipe"]),
         "exchange": st.sampled_from(["auto", "allreduce", "powersgd"]),
         "exchange_rank": st.sampled_from(["auto", 2]),

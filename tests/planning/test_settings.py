@@ -48,6 +48,7 @@ def test_what_nobody_says_has_a_plain_answer() -> None:
         "loaders": 0,
         "stages": 1,
         "tensor": 1,
+        "bucket": "default",
         "pipeline_schedule": "1f1b",
         "exchange": "allreduce",
     }
