@@ -21,7 +21,7 @@ from tests.benchmarks.store_throughput import describe_machine
 from tests.builders.measured import find_measured
 from tests.builders.measured_search import draw, read_search_tasks
 from tests.builders.studies import make_experiment
-from workbench.events import TrialEnded
+from workbench.events import TrialEnded, TrialReported
 from workbench.study import Study
 
 RESULTS = Path(__file__).parent / "results" / "pruning.json"
@@ -30,6 +30,8 @@ PRUNERS: dict[str, dict[str, Any]] = {
     "asha": {"grace": 2},
     "median": {"grace": 2},
     "curves": {"grace": 2},
+    "curves, nothing resumed": {"pruner": "curves", "grace": 2, "options": {"resume": False}},
+    "curves, chance 0.05": {"pruner": "curves", "grace": 2, "options": {"chance": 0.05, "resume": False}},
     "curves, chance 0.2": {"pruner": "curves", "grace": 2, "options": {"chance": 0.2}},
 }
 NUM_DRAWN = 400
@@ -56,21 +58,30 @@ def prune(curves: np.ndarray, settings: dict[str, Any]) -> tuple[float, bool, fl
     Returns:
         The share of epochs trained, whether the best was stopped, and the regret.
     """
-    objective = {"metric": "loss", "goal": "maximize"}
-    study = Study(make_experiment(sampler="random", objectives=[objective], early_stop=settings))
-    num_epochs, complete = 0, list[int]()
-    for index, curve in enumerate(curves):
-        proposal = study.ask()
-        assert proposal is not None
-        last = len(curve)
-        for epoch, value in enumerate(curve, start=1):
-            if study.report(proposal.trial, epoch, {"loss": float(value)}) and epoch < len(curve):
-                last = epoch
+    num_runs, num_epochs = curves.shape
+    study = Study(make_experiment(
+        train=None, model="mlp", data="digits", training={"epochs": num_epochs}, sampler="random",
+        search={"weight_decay": {"low": 0.0, "high": 1.0}},
+        objectives=[{"metric": "loss", "goal": "maximize"}], early_stop=settings,
+    ))  # fmt: skip
+    num_trained, complete = 0, list[int]()
+    reached = [0] * num_runs
+    while True:
+        # After the last training, only stopped ones are continued.
+        proposal = study.ask(repeats_only=reached[-1] > 0)
+        if proposal is None:
+            break
+        number = proposal.configuration
+        before, values = reached[number], dict[str, float]()
+        for epoch in range(before + 1, num_epochs + 1):
+            reached[number] = epoch
+            values = {"loss": float(curves[number, epoch - 1])}
+            event = TrialReported(trial=proposal.trial, step=epoch, epoch=epoch, values=values)
+            if study.take_report(event) and epoch < num_epochs:
                 break
-        num_epochs += last
-        state = "complete" if last == len(curve) else "pruned"
-        complete += [index] if state == "complete" else []
-        values = {"loss": float(curve[last - 1])}
+        num_trained += reached[number] - before
+        state = "complete" if reached[number] == num_epochs else "pruned"
+        complete += [number] if state == "complete" else []
         study.tell(
             proposal.trial,
             TrialEnded.model_validate(
@@ -78,9 +89,9 @@ def prune(curves: np.ndarray, settings: dict[str, Any]) -> tuple[float, bool, fl
             ),
         )
     ends = curves[:, -1]
-    best, reached = int(ends.argmax()), float(ends[complete].max())
-    regret = (ends[best] - reached) / max(float(ends[best] - np.median(ends)), 1e-12)
-    return num_epochs / curves.size, best not in complete, min(float(regret), 1.0)
+    best, found = int(ends.argmax()), float(ends[complete].max())
+    regret = (ends[best] - found) / max(float(ends[best] - np.median(ends)), 1e-12)
+    return num_trained / curves.size, best not in complete, min(float(regret), 1.0)
 
 
 def main() -> None:
@@ -105,7 +116,7 @@ def main() -> None:
             order = np.random.default_rng(seed).permutation(len(curves))[: chosen.trials]
             found.append(prune(curves[order], {"pruner": name, **settings}))
         epochs, lost, regret = np.array(found, dtype=float).mean(0).tolist()
-        print(f"{name:18s} {epochs:6.1%} of the epochs, best lost in {lost:6.1%}, regret {regret:.3f}")
+        print(f"{name:24s} {epochs:6.1%} of the epochs, best lost in {lost:6.1%}, regret {regret:.3f}")
         results[name] = {"epochs_share": epochs, "lost_share": lost, "regret": regret}
     report = {
         "machine": describe_machine(), "tasks": len(tasks), "seeds": chosen.seeds, "trials": chosen.trials,

@@ -227,7 +227,7 @@ def trials_table(history: History, trials: list[Trial]) -> Table:
     from rich.text import Text
 
     metrics = [item.metric for item in history.objectives]
-    has_parts = any(trial.segment is not None for trial in trials)
+    has_parts = any(describe_source(trial) for trial in trials)
     table = make_table("trial", "state", *metrics, "step", *["continues"] * has_parts, "params")
     for trial in trials:
         reason = trial.reason

@@ -67,6 +67,10 @@ class TrialProposed(TrialEventHeader):
         default=None, ge=0, description="How long workers waited for the choice; None in older runs."
     )
     segment: Segment | None = Field(default=None, description="In a population: which part it trains.")
+    resumes: int | None = Field(
+        default=None,
+        description="The stopped trial of the same configuration from whose checkpoint it continues.",
+    )
 
 
 class ReplayPlanned(EventHeader):

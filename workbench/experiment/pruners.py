@@ -104,9 +104,14 @@ class Curves(PrunerOptions):
     handles_several_objectives = True
 
     chance: float = Field(
-        default=0.05, gt=0, lt=0.5,
+        default=0.1, gt=0, lt=0.5,
         description="A trial is stopped if its probability to end as the best, or to extend the front, is "
         "lower.",
+    )  # fmt: skip
+    resume: bool = Field(
+        default=True,
+        description="A stopped trial is continued from its checkpoint once its probability to end as the "
+        "best has risen to one and a half of that, by how other curves went on.",
     )  # fmt: skip
 
 

@@ -126,6 +126,7 @@ class History:
                     number=event.trial, params=dict(event.params), configuration=event.configuration,
                     repeat=event.repeat, seed=event.seed, source=event.source,
                     proposed_unix_s=event.time_unix_s, choosing_s=event.choosing_s, segment=event.segment,
+                    resumes=event.resumes,
                 )  # fmt: skip
                 self._trainings.setdefault(event.configuration, []).append(trial)
             case CheckpointsDeleted():

@@ -22,13 +22,15 @@ def lineage(trials: Mapping[int, Trial], trial: Trial) -> list[Trial]:
 
 
 def describe_segment(trials: Mapping[int, Trial], trial: Trial) -> str | None:
-    """Describe which part of a training a trial is; None in a run without a population.
+    """Describe which part of a training a trial is; None for a whole training.
 
     Args:
         trials: All trials of the run, by number.
         trial: One of them.
     """
     segment = trial.segment
+    if trial.resumes is not None:
+        return f"continues trial {trial.resumes}, which was stopped at step {trials[trial.resumes].last_step}"
     if segment is None:
         return None
     text = f"member {segment.member}, {segment.begin} to {segment.end}"
@@ -51,6 +53,6 @@ def describe_source(trial: Trial) -> str:
     """Describe in a word from which trial one continues; empty without one."""
     segment = trial.segment
     if segment is None or segment.continues is None:
-        return ""
+        return "" if trial.resumes is None else str(trial.resumes)
     instead = "" if segment.replaced is None else f" instead of {segment.replaced}"
     return f"{segment.continues}{instead}"

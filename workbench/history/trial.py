@@ -93,6 +93,7 @@ class Trial:
     proposed_unix_s: float
     choosing_s: float | None = None
     segment: Segment | None = None  # which part of a training it is, in a population
+    resumes: int | None = None  # the stopped trial of its configuration that it continues
     state: TrialState = "waiting"
     reason: Reason | None = None
     message: str | None = None
@@ -189,6 +190,7 @@ class Trial:
             "traceback": self.traceback,
             "params": self.params,
             "segment": self.segment and self.segment.model_dump(),
+            "resumes": self.resumes,
             "plan": self.plan.to_json(),
             "values": self.values,
             "last_step": self.last_step,

@@ -30,7 +30,11 @@ from workbench.formatting import (
     format_rate,
 )
 from workbench.history import History, Trial
+<<<<<<< HEAD
 from workbench.history.compression import is_compression
+=======
+from workbench.history.lineage import describe_segment
+>>>>>>> 30a4311 (A trial that the pruner curves has stopped is continued from its checkpoint once others show that it may end as the best; its chance is .1 by default)
 from workbench.plan import PartialPlan
 from workbench.runs.descriptions import describe_place, first_line
 
@@ -99,6 +103,9 @@ class Narrator:
                 trial = self._history.trials[event.trial]
                 again = f" again (attempt {event.attempt + 1})" if event.attempt else ""
                 resumed = " from its checkpoint" if event.resumed_from else ""
+                if trial.resumes is not None and not event.attempt:
+                    source = describe_segment(self._history.trials, trial)
+                    resumed = f": {source} and may end as the best after all:"
                 return f"trial {event.trial} running{again}{resumed} {format_params(trial.params)}".rstrip()
             case AttemptEnded():
                 why = f"attempt {event.attempt + 1} {event.reason}: {first_line(event.message)}"

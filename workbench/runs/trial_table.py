@@ -47,6 +47,10 @@ def to_table(history: History, energy: RunEnergy) -> pd.DataFrame:
         judged = ["feasible"]
         for row, trial in zip(rows, trials, strict=True):
             row["feasible"] = history.is_feasible(trial) if trial.state == "complete" else None
+    if any(trial.resumes is not None for trial in trials):
+        judged += ["continues"]
+        for row, trial in zip(rows, trials, strict=True):
+            row["continues"] = trial.resumes
     if any(trial.segment is not None for trial in trials):
         judged += ["member", "continues"]
         for row, trial in zip(rows, trials, strict=True):

@@ -51,10 +51,25 @@ class Learner:
         """Return the parameters in Optuna's terms, with every value that any space of the run has had."""
         return Parameters(self._covering)
 
-    def begin(self, configuration: int, params: Params | None, *, sampled: bool) -> Params:
+    def begin(
+        self,
+        configuration: int,
+        params: Params | None,
+        *,
+        sampled: bool,
+        reports: Mapping[int, float] | None = None,
+    ) -> Params:
         """Start a configuration, as `Projection.begin`."""
         self._begun_in[configuration] = self._projection
-        return self._projection.begin(configuration, params, sampled=sampled)
+        return self._projection.begin(configuration, params, sampled=sampled, reports=reports)
+
+    def to_resume(self) -> int | None:
+        """Return the stopped configuration to continue, as `Projection.to_resume`."""
+        return self._projection.to_resume()
+
+    def stopped(self) -> Collection[int]:
+        """Return the stopped configurations that may still be continued."""
+        return self._projection.stopped
 
     def judge(self, configuration: int, step: int, values: Sequence[float]) -> bool:
         """Judge a configuration, as `Projection.judge`."""

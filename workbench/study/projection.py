@@ -7,7 +7,7 @@ which each sampler learns.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import optuna
@@ -15,21 +15,23 @@ from optuna.distributions import BaseDistribution
 from optuna.pruners import NopPruner
 from optuna.samplers import RandomSampler
 from optuna.storages import InMemoryStorage
-from optuna.trial import TrialState, create_trial
+from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from workbench.experiment import Experiment
 from workbench.space import Params
 from workbench.study import samplers
 from workbench.study.knowledge import Knowledge, Result
-from workbench.study.limits import limits_of_new_trial, record_limits
+from workbench.study.limits import keeps_limits, limits_of_new_trial, record_limits
 from workbench.study.optuna_logging import quiet
 from workbench.study.parameters import Parameters
-from workbench.study.partial_results import CURVES
-from workbench.study.pruners import make_pruner
+from workbench.study.partial_results import CURVES, is_cut
+from workbench.study.pruners import CurvePruner, can_resume, make_pruner
 from workbench.study.records import Outcome, describe_limit
 
 # Hyperband derives a trial's bracket from the study's name.
 _STUDY_NAME = "study"
+# Stopped trials that may be continued: their checkpoints are kept.
+_MAX_STOPPED = 3
 
 
 class _Memory(InMemoryStorage):
@@ -73,6 +75,9 @@ class Projection:
         self._running: dict[int, optuna.Trial] = {}
         self._knowledge = Knowledge()
         self._worst: list[float] | None = None
+        self._resumes = can_resume(experiment)
+        self.stopped: dict[int, FrozenTrial] = {}
+        """By configuration, the stopped trials that may still be continued."""
         self._storage = _Memory()
         with quiet():
             samplers.check(experiment)
@@ -87,13 +92,21 @@ class Projection:
             )
         self._study_id = self._storage.get_study_id_from_name(_STUDY_NAME)
 
-    def begin(self, configuration: int, params: Params | None, *, sampled: bool) -> Params:
-        """Start a configuration.
+    def begin(
+        self,
+        configuration: int,
+        params: Params | None,
+        *,
+        sampled: bool,
+        reports: Mapping[int, float] | None = None,
+    ) -> Params:
+        """Start a configuration, or continue one that was stopped.
 
         Args:
             configuration: Its number, from 0.
             params: The configuration; None if the sampler should choose it.
             sampled: Whether the sampler chooses it now, or chose it when it was first proposed.
+            reports: What it has reported before it was stopped, by rung; None for a new one.
 
         Returns:
             The configuration.
@@ -113,6 +126,10 @@ class Projection:
             else:
                 self._assign(trial, params)
         self._running[configuration] = trial
+        if reports is not None:
+            self.stopped.pop(configuration, None)
+            for rung, value in reports.items():
+                self._storage.set_trial_intermediate_value(self._id(trial), rung, value)
         return params
 
     def _assign(self, trial: optuna.Trial, params: Params) -> None:
@@ -165,6 +182,25 @@ class Projection:
             self._study.tell(trial, values, state)
         ended = self._storage.get_trial(self._id(trial))
         self._knowledge.results.append(Result(ended, violations, outcome.seconds))
+        if self._resumes and outcome.state == "pruned" and is_cut(ended) and keeps_limits(ended):
+            self.stopped[configuration] = ended
+            if len(self.stopped) > _MAX_STOPPED:
+                chances = self._chances()
+                del self.stopped[min(chances, key=chances.__getitem__)]
+
+    def to_resume(self) -> int | None:
+        """Return the stopped configuration that should be continued now; None if there is none."""
+        number, chance = max(self._chances().items(), key=lambda one: one[1], default=(None, 0.0))
+        return number if isinstance(self._pruner, CurvePruner) and self._pruner.may_resume(chance) else None
+
+    def _chances(self) -> dict[int, float]:
+        """Return the probability of each stopped configuration to end as the best."""
+        if not self.stopped:
+            return {}
+        assert isinstance(self._pruner, CurvePruner)
+        pruner, study = self._pruner, self._study
+        with quiet():
+            return {number: pruner.chance_of_best(study, trial) for number, trial in self.stopped.items()}
 
     def _translate(self, outcome: Outcome) -> tuple[TrialState, list[float] | None]:
         if outcome.state == "complete":

@@ -16,6 +16,7 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from workbench.experiment import Experiment
+from workbench.experiment.module_inspection import parameters_of
 from workbench.experiment.pruners import Curves, PrunerOptions
 from workbench.registry import load_object
 from workbench.space import Choice, Fixed
@@ -27,6 +28,8 @@ from workbench.study.rungs import is_decision
 # Complete trials before curves can be compared, and how many of the latest curves are.
 _MIN_COMPLETE = 2
 _MAX_CURVES = 100
+# Times the probability below which a trial is stopped: from there on it is continued.
+_RESUMING = 1.5
 
 
 class PatiencePruner(BasePruner):
@@ -72,8 +75,15 @@ class CurvePruner(BasePruner):
     def prune(self, study: optuna.Study, trial: FrozenTrial) -> bool:
         """Return whether the trial is unlikely to end as the best."""
         rungs = sorted(trial.intermediate_values)
-        if not is_decision(rungs, self._grace):
-            return False
+        return is_decision(rungs, self._grace) and self.chance_of_best(study, trial) < self._chance
+
+    def may_resume(self, chance: float) -> bool:
+        """Return whether a stopped trial should be continued, given its probability to end as the best."""
+        return chance >= _RESUMING * self._chance
+
+    def chance_of_best(self, study: optuna.Study, trial: FrozenTrial) -> float:
+        """Return the probability of a trial to end as the best; 1 where too little is known."""
+        rungs = sorted(trial.intermediate_values)
         sign = 1.0 if study.direction == StudyDirection.MAXIMIZE else -1.0
         others = [other for other in study.get_trials(deepcopy=False) if other.number != trial.number]
         ends = [
@@ -82,14 +92,12 @@ class CurvePruner(BasePruner):
             if other.state == TrialState.COMPLETE and other.intermediate_values and keeps_limits(other)
         ]
         if len(ends) < _MIN_COMPLETE:
-            return False
+            return 1.0
         end = float(trial.params.get("epochs", self._num_epochs) or max(rung for rung, _ in ends))
-        if end <= rungs[-1]:
-            return False
         best = max(sign * value for _, value in ends)
-        if sign * trial.intermediate_values[rungs[-1]] > best:
-            return False
-        return self._chance_of(trial, others, end, sign, best) < self._chance
+        if end <= rungs[-1] or sign * trial.intermediate_values[rungs[-1]] > best:
+            return 1.0
+        return self._chance_of(trial, others, end, sign, best)
 
     def _chance_of(
         self, trial: FrozenTrial, others: list[FrozenTrial], end: float, sign: float, best: float
@@ -120,6 +128,17 @@ def make_pruner(experiment: Experiment) -> BasePruner:
     kind = experiment.early_stop.kind
     make = load_object(kind.factory, field="early_stop.pruner")
     return make(experiment, kind.model_validate(experiment.early_stop.options))
+
+
+def can_resume(experiment: Experiment) -> bool:
+    """Return whether stopped trials of an experiment may be continued from their checkpoints."""
+    kind = experiment.early_stop.kind
+    options = kind.model_validate(experiment.early_stop.options)
+    if not isinstance(options, Curves) or not options.resume or len(experiment.objectives) > 1:
+        return False
+    if experiment.trains_model:
+        return experiment.federated is None
+    return experiment.train is not None and "folder" in (parameters_of(experiment.train) or ())
 
 
 def make_none(experiment: Experiment, options: PrunerOptions) -> BasePruner:

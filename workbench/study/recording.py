@@ -14,7 +14,9 @@ class Recording:
     def __init__(self, proposals: Iterable[TrialProposed]) -> None:
         """Begin before the first of `proposals`, which are in the order of their trials."""
         self._left = deque(proposals)
-        self.num_trainings = Counter(proposal.configuration for proposal in self._left)
+        self.num_trainings = Counter(
+            proposal.configuration for proposal in self._left if proposal.resumes is None
+        )
         """How many trainings each configuration has in all."""
 
     @property
@@ -25,7 +27,7 @@ class Recording:
     @property
     def repeats(self) -> bool:
         """Whether the next proposal trains a configuration again."""
-        return bool(self._left) and self._left[0].repeat > 0
+        return bool(self._left) and (self._left[0].repeat > 0 or self._left[0].resumes is not None)
 
     def next(self, running: Collection[int], *, repeats_only: bool) -> TrialProposed | None:
         """Return the next proposal, or None if it must wait.
@@ -36,12 +38,16 @@ class Recording:
         """
         if not self._left or (repeats_only and not self.repeats):
             return None
-        segment = self._left[0].segment
-        if segment is not None and segment.continues in running:
+        if _source(self._left[0]) in running:
             return None
         return self._left.popleft()
 
     def needed(self) -> set[int]:
         """Return the trials from whose checkpoints others will continue."""
-        found = {proposal.segment.continues for proposal in self._left if proposal.segment is not None}
+        found = map(_source, self._left)
         return {trial for trial in found if trial is not None}
+
+
+def _source(proposal: TrialProposed) -> int | None:
+    """Return the trial from whose checkpoint a trial continues."""
+    return proposal.resumes if proposal.segment is None else proposal.segment.continues

@@ -15,6 +15,7 @@ from workbench.space import Params
 
 # A training that holds less is as far from running out of memory as one of which nothing is known.
 _SMALL_SHARE = math.exp(-1.0)
+_BEFORE = -1  # the attempt as which those count that a training had before it was stopped
 _LIMIT_OF: dict[Reason, str] = {
     "oom": "fits in memory",
     "diverged": "stays finite",
@@ -35,6 +36,7 @@ class Proposal:
     seed: int
     source: Literal["sampler", "enqueued"]
     segment: Segment | None = None
+    resumes: int | None = None
 
     def event(self) -> TrialProposed:
         """Return the proposal as an event, dated now."""
@@ -46,6 +48,7 @@ class Proposal:
             seed=self.seed,
             source=self.source,
             segment=self.segment,
+            resumes=self.resumes,
         )
 
 
@@ -89,6 +92,12 @@ class TrialRecord:
         )
         self.value = None
         self.elapsed_s = {}
+
+    def continue_from(self, before: TrialRecord) -> None:
+        """Count what a stopped training has shown as if it had never stopped."""
+        assert before.ended is not None
+        self.reports |= before.reports
+        self.elapsed_s[_BEFORE] = before.ended.seconds
 
     def result(self) -> dict[str, float]:
         """Return the values that the training stands for, so far or at its end."""

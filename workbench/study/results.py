@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 
-from workbench.errors import RunError
+from pydantic import JsonValue
+
+from workbench.errors import ExperimentError, RunError
+from workbench.events import PriorTrialAdded
 from workbench.experiment import Experiment
+from workbench.space import Params
 from workbench.study import export
 from workbench.study.learner import Learner
 from workbench.study.records import ConfigurationRecord, Outcome, TrialRecord
 
 
 class Results:
-    """The trials and configurations of a study; proposing them is left to `Study`."""
+    """The trials and configurations of a study, also of earlier runs; proposing them is left to `Study`."""
 
     def __init__(self, experiment: Experiment) -> None:
         """Start without any trial.
@@ -40,6 +44,25 @@ class Results:
         if (record := self._trials.get(trial)) is None:
             raise RunError(f"the study has not proposed a trial {trial}")
         return record
+
+    def _checked(self, params: Mapping[str, JsonValue]) -> Params:
+        try:
+            return self.experiment.search.check(params)
+        except ExperimentError as error:
+            raise error.at("params") from error
+
+    def add_prior(self, event: PriorTrialAdded) -> None:
+        """Add a trial of an earlier run for the sampler to learn from.
+
+        nsga2, nsga3 and grid learn nothing from it; pruners compare with it at the rungs that it reported.
+
+        Args:
+            event: The trial; its parameters must be a configuration of this space.
+
+        Raises:
+            ExperimentError: If it is not a configuration of the space, or lacks an objective.
+        """
+        self._learner.add_prior(self._checked(event.params), event)
 
     def result(self, trial: int) -> dict[str, float]:
         """Return the values of a trial.

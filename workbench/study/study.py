@@ -52,6 +52,7 @@ class Study(Results):
         self._enqueued: deque[Params] = deque()
         self._recording: Recording | None = None
         self._tried: set[str] = set()
+        self._resumed: dict[int, int] = {}  # by running trial, the stopped one that it continues
         self._grid = Grid(experiment) if experiment.sampler.kind.enumerates_grid else None
         self._population = Population(experiment) if experiment.sampler.kind.is_population else None
 
@@ -105,10 +106,13 @@ class Study(Results):
 
     @property
     def has_confirmations(self) -> bool:
-        """Whether `ask` trains one of the best configurations again now, if it proposes no new one."""
-        return (
-            self._recording is None
-            and confirmation.next_training(self.experiment, self._configurations) is not None
+        """Whether `ask` trains known configurations now, if it proposes no new one.
+
+        It continues stopped ones that may end as the best, and trains the best ones again.
+        """
+        return self._recording is None and (
+            self._learner.to_resume() is not None
+            or confirmation.next_training(self.experiment, self._configurations) is not None
         )
 
     @property
@@ -145,7 +149,7 @@ class Study(Results):
             configuration.num_waiting -= 1
             return self._propose(configuration, repeat, configuration.trials[0].proposal.source)
         if repeats_only:
-            return self._confirm()
+            return self._resume_best() or self._confirm()
         part = None if self._population is None else self._population.next()
         if self._population is not None and (part is None or part.params is not None):
             return None if part is None else self._propose(
@@ -155,11 +159,31 @@ class Study(Results):
         if self._enqueued:
             configuration = self._configure(self._enqueued.popleft(), "enqueued")
             return self._propose(configuration, 0, "enqueued", segment=segment)
+        if (resumed := self._resume_best()) is not None:
+            return resumed
         if self._grid is None:
             return self._propose(self._configure(None, "sampler"), 0, "sampler", segment=segment)
         if (point := self._grid.point(self._tried)) is None:
             return self._confirm()
         return self._propose(self._configure(point, "sampler"), 0, "sampler")
+
+    def _resume_best(self) -> Proposal | None:
+        """Continue the stopped trial that may end as the best by what is known now, if there is one."""
+        number = self._learner.to_resume()
+        return None if number is None else self._resume(self._configurations[number])
+
+    def _resume(self, configuration: ConfigurationRecord) -> Proposal:
+        """Continue the training of a configuration that was stopped."""
+        before = configuration.trials.pop()
+        self._learner.begin(configuration.number, configuration.params, sampled=False, reports=before.reports)
+        configuration.outcome = None
+        proposal = self._propose(
+            configuration, before.proposal.repeat, before.proposal.source, before.proposal.seed,
+            resumes=before.proposal.trial,
+        )  # fmt: skip
+        configuration.trials[-1].continue_from(before)
+        self._resumed[proposal.trial] = before.proposal.trial
+        return proposal
 
     def _confirm(self) -> Proposal | None:
         if (found := confirmation.next_training(self.experiment, self._configurations)) is None:
@@ -185,17 +209,19 @@ class Study(Results):
         source: Literal["sampler", "enqueued"],
         seed: int | None = None,
         segment: Segment | None = None,
+        resumes: int | None = None,
     ) -> Proposal:
         if seed is None:
             seed = samplers.training_seed(self.experiment.seed, repeat)
         proposal = Proposal(
-            trial=len(self._trials),
-            params=configuration.params,
-            configuration=configuration.number,
-            repeat=repeat,
-            seed=seed,
-            source=source,
-            segment=segment,
+            len(self._trials),
+            configuration.params,
+            configuration.number,
+            repeat,
+            seed,
+            source,
+            segment,
+            resumes,
         )
         if self._population is not None and segment is not None:
             self._population.begin(proposal.trial, proposal.params, segment)
@@ -223,6 +249,8 @@ class Study(Results):
         running = [number for number, record in self._trials.items() if record.ended is None]
         if (recorded := recording.next(running, repeats_only=repeats_only)) is None:
             return None
+        if recorded.resumes is not None:
+            return self._resume(self._configurations[recorded.configuration])
         if recorded.configuration < len(self._configurations):
             configuration = self._configurations[recorded.configuration]
         else:
@@ -239,6 +267,8 @@ class Study(Results):
             )
         if self._recording is not None:
             self._ask_replayed(self._recording, repeats_only=False)
+        elif event.resumes is not None:
+            self._resume(self._configurations[event.configuration])
         elif event.configuration < len(self._configurations):
             configuration = self._configurations[event.configuration]
             if configuration.outcome is None:
@@ -295,6 +325,7 @@ class Study(Results):
         if record.ended is not None:
             return
         record.end(outcome)
+        self._resumed.pop(trial, None)
         repeat, configuration = record.proposal.repeat, self._configurations[record.proposal.configuration]
         if configuration.outcome is not None:  # trained again: the sampler compares first outcomes only
             configuration.confirmed = configuration.combine(self._metrics) or configuration.confirmed
@@ -343,12 +374,6 @@ class Study(Results):
         if self._recording is not None:
             raise ExperimentError("a replay tries only what was recorded", next_step="Start another run.")
 
-    def _checked(self, params: Mapping[str, JsonValue]) -> Params:
-        try:
-            return self.experiment.search.check(params)
-        except ExperimentError as error:
-            raise error.at("params") from error
-
     def change_search(self, changes: Any) -> int:
         """Search another space from now on, as `Learner.change_search`; a replay refuses it."""
         self._refuse_where_fixed()
@@ -358,20 +383,10 @@ class Study(Results):
             )
         return self._learner.change_search(changes, self._outcomes(), self._enqueued)
 
-    def add_prior(self, event: PriorTrialAdded) -> None:
-        """Add a trial of an earlier run for the sampler to learn from.
-
-        nsga2, nsga3 and grid learn nothing from it; pruners compare with it at the rungs that it reported.
-
-        Args:
-            event: The trial; its parameters must be a configuration of this space.
-
-        Raises:
-            ExperimentError: If it is not a configuration of the space, or lacks an objective.
-        """
-        self._learner.add_prior(self._checked(event.params), event)
-
     def needed(self) -> set[int]:
         """Return the trials from whose checkpoints others may still continue."""
-        population = set() if self._population is None else self._population.needed()
-        return population | (set() if self._recording is None else self._recording.needed())
+        needed = set(self._resumed.values())
+        needed |= {self._configurations[one].trials[-1].proposal.trial for one in self._learner.stopped()}
+        if self._population is not None:
+            needed |= self._population.needed()
+        return needed if self._recording is None else needed | self._recording.needed()

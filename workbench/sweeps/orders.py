@@ -62,8 +62,8 @@ class Orders:
             plan=decided,
             patterns=self._ledger.alerts.patterns,
         )
-        if trial.segment is not None:
-            before = trial.segment.continues
+        before = trial.resumes if trial.segment is None else trial.segment.continues
+        if trial.segment is not None or before is not None:
             continued = None if before is None else self._artifacts.below(trial_folder(before)).url
             task = dataclasses.replace(task, segment=trial.segment, continued=continued)
         limit_s = settings.trial_time

@@ -28,6 +28,7 @@ from workbench.training.assembly import Parts, assemble
 from workbench.training.device import HeldMemory, join_trial
 from workbench.training.evaluation import evaluate, renew_statistics
 from workbench.training.loaders import named_losses
+from workbench.training.mirror import take_over
 from workbench.training.noise_meter import NoiseMeter
 from workbench.training.optimizers import take_hyperparameters
 from workbench.training.outcome import Outcome, diverged, find_divergence
@@ -335,8 +336,12 @@ class _Loop:
         )
 
     def _resume(self) -> None:
-        content = checkpoint.read_latest(self._task.checkpoints)
         before = self._task.continued_checkpoints
+        if before is not None and self._task.segment is None:  # the same training: all of it becomes its own
+            take_over(self._task)
+            self._parts.worker.group.gather(None)  # once it is there, every rank reads it
+            before = None
+        content = checkpoint.read_latest(self._task.checkpoints)
         is_own = content is not None or before is None
         content = content if before is None or is_own else self._read_continued(before)
         if content is None:

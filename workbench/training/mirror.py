@@ -93,14 +93,15 @@ def take_over(task: TrialTask) -> None:
         task: The order.
 
     Raises:
-        RunError: If that trial has left nothing.
+        RunError: If that trial has left nothing, and this is another part of its training. A stopped trial
+            that is resumed begins anew then.
         ArtifactsError: If a folder cannot be read or written.
     """
     source = task.continued_checkpoints
     if source is None or task.rank != 0 or task.artifacts.exists(_TAKEN_OVER):
         return
     names = list(source.sizes())
-    if not names:
+    if not names and task.segment is not None:
         raise task.nothing_to_continue()
     target = task.checkpoints
     target.delete("")
