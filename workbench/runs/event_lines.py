@@ -30,11 +30,8 @@ from workbench.formatting import (
     format_rate,
 )
 from workbench.history import History, Trial
-<<<<<<< HEAD
 from workbench.history.compression import is_compression
-=======
 from workbench.history.lineage import describe_segment
->>>>>>> 30a4311 (A trial that the pruner curves has stopped is continued from its checkpoint once others show that it may end as the best; its chance is .1 by default)
 from workbench.plan import PartialPlan
 from workbench.runs.descriptions import describe_place, first_line
 
