@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 
+from workbench.cli.next_steps import next_commands
 from workbench.errors import RunError
-from workbench.events import Event, TrialEnded, TrialProposed
+from workbench.events import CommandHandled, Event, TrialEnded, TrialEnqueued, TrialProposed
 from workbench.experiment import Experiment
 from workbench.history import History
 from workbench.history.compression import compressed, describe_way, is_compression
 from workbench.runs.bundle import choose_trial
+from workbench.runs.event_lines import Narrator
 
 EXPERIMENT = Experiment(
     train={
@@ -82,6 +84,33 @@ def test_an_export_of_nothing_that_pays_names_the_export_of_the_base() -> None:
         choose_trial(run, history, None)
     assert 'wb.attach("digits-1").export("best", trial=3, format="onnx")' in str(refused.value)
     assert choose_trial(run, history, 0).number == 0
+
+
+def test_what_could_be_tried_instead_is_named_where_nothing_pays() -> None:
+    found = next_commands("digits-compressed-1", "complete", History.of(EXPERIMENT, trial(0, 1.0)))
+    assert [" ".join(line.split("  ")[-1].split()) for line in found] == [
+        "workbench extend digits-compressed-1 --trials 10",
+        "workbench compress digits-1 --trial 3 --limit drop=0.02",
+        "workbench export digits-1 --to best --trial 3 --format onnx",
+    ]
+
+
+def test_configurations_with_which_every_compression_begins_have_no_lines() -> None:
+    history = History(EXPERIMENT)
+    narrator = Narrator(history)
+
+    def lines(*events: Event) -> list[str | None]:
+        found = []
+        for event in events:
+            history.apply(event)
+            found.append(narrator.line_of(event))
+        return found
+
+    enqueued = TrialEnqueued(params={"quantiser": "static"})
+    handled = CommandHandled(command=1, kind="enqueue", done=True, message="next")
+    refused = handled.model_copy(update={"done": False, "message": "no room"})
+    assert lines(enqueued, handled, refused) == [None, None, "enqueue: refused: no room"]
+    assert lines(*trial(0, 1.0), enqueued, handled)[-2:] == ["enqueued quantiser=static", None]
 
 
 def test_a_verdict_needs_measurements() -> None:
