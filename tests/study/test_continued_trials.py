@@ -91,7 +91,10 @@ def test_a_rebuilt_study_and_a_replay_continue_the_same_trials() -> None:
 
 
 def test_it_can_be_left_out_and_a_function_without_a_folder_is_never_continued() -> None:
-    for experiment in (late_bloomers(resume=False), late_bloomers(train="tests.study.test_continued_trials:flat")):
+    for experiment in (
+        late_bloomers(resume=False),
+        late_bloomers(train="tests.study.test_continued_trials:flat"),
+    ):
         drive = Drive(experiment)
         for _ in range(NUM_FLAT + 1):
             train_next(drive)

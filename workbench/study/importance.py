@@ -108,12 +108,14 @@ def _ends(
     Values after different numbers of epochs are never compared: a curve that was cut counts as its forecast
     from the curves of the others, which knows no parameters, or not at all where none of them goes so far.
     """
-    from workbench.study.curves import Curve, forecast  # light installations lack SciPy
-
     reading, metric = Reading.of(experiment)[0], experiment.objectives[0].metric
     known = [(record, outcome) for record, outcome in finished if outcome.state != "failed"]
+    if len(known) < MIN_TRIALS:
+        return []
+    from workbench.study.curves import Curve, forecast  # light installations lack SciPy
+
     # Early trials cover the space, and late ones the best part of it.
-    chosen = np.unique(np.linspace(0, len(known) - 1, _MAX_TRIALS).round().astype(int)) if known else ()
+    chosen = np.unique(np.linspace(0, len(known) - 1, _MAX_TRIALS).round().astype(int))
     known = [known[index] for index in chosen]
     curves = [Curve.of(reading.curve(record.trials[0].reports)) for record, _ in known]
     longest = max((max(record.trials[0].reports, default=0) for record, _ in known), default=0)

@@ -32,6 +32,9 @@ POLL_S = 0.05
 ANSWER_S = 0.02
 """How long a launch waits for an actor that may not have started yet."""
 
+_NOWHERE = logging.NullHandler()
+"""Without a handler, Python would print the warnings of a driver beside the lines of its run."""
+
 LAUNCHERS = Registry(
     "launcher",
     {
@@ -82,6 +85,7 @@ class InlineLauncher(_StoreCommands):
         with Interruptions() as interruptions, attachment.attached(self._address):
             for name in ("ray.tune", "ray.air", "ray.train"):  # this process's output belongs to the user
                 logging.getLogger(name).setLevel(logging.ERROR)
+            logging.getLogger("workbench").addHandler(_NOWHERE)
             driver = Driver(self._store, run_id)
             interruptions.stop_by(driver.interrupt)
             driver.run()
