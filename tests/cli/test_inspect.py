@@ -114,7 +114,7 @@ def test_show_as_json_has_every_promised_key(shell: Shell) -> None:
         "number": 3, "state": "failed", "reason": "error", "message": "ValueError: too wide",
         "params": {"lr": 0.01, "width": 16},
         "values": {"val_accuracy": 0.9}, "last_step": 40, "reports": 2, "reports_left_out": 0, "attempts": 1,
-        "plan": PLAN, "setbacks": [], "resizes": [], "attachments": [], "failed_at": "x.py:1",
+        "plan": PLAN, "setbacks": [], "resizes": [], "attachments": [], "failed_at": "x.py:1", "resumes": None,
         "segment": None,
         "traceback": 'Traceback (most recent call last):\n  File "x.py", line 1, in f\nValueError: too wide',
     }  # fmt: skip
@@ -197,6 +197,17 @@ def test_a_run_in_which_everything_failed_is_extended_and_not_resumed(shell: She
     code, out, _ = shell("follow", run_id)
     assert code == 4
     assert "digits-small failed (the only trial failed)" in out
+
+
+def test_an_error_of_the_workbench_stands_without_its_class(shell: Shell) -> None:
+    with Store.open(str(shell.folder / "store.sqlite")) as store:
+        run_id = store.create_run(Experiment(**EXPERIMENT))
+        *others, end = trial_events(0, at_s=0, state="failed", reason="error")
+        message = "data.task: there is none"
+        trace = f"Traceback (most recent call last):\nworkbench.errors.ExperimentError: {message}\n"
+        ended = end.model_copy(update={"message": message, "traceback": trace})
+        append(store, run_id, [*begin(), *others, ended, *finish(9, "failed", "error")])
+    assert "  trial 0: data.task: there is none\n" in shell("show", run_id)[1]
 
 
 def test_a_run_that_ends_because_its_trials_fail_alike_is_resumed_once_that_is_fixed(shell: Shell) -> None:

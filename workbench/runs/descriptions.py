@@ -135,7 +135,9 @@ def failures_of(history: History) -> dict[str, list[int]]:
 def _failure_line(trial: Trial) -> str:
     """Return why a trial failed, in one line, and where in the user's code."""
     lines = [line.strip() for line in (trial.traceback or "").splitlines() if line.strip()]
-    text = lines[-1] if lines else first_line(trial.message)
+    text = first_line(trial.message)
+    if lines and not (text and lines[-1].endswith(text)):  # ours have their module before it
+        text = lines[-1]
     place = describe_place(trial.failed_at)
     return (f"{trial.reason}: {text}" if trial.reason and trial.reason != "error" else text) + place
 
