@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -82,15 +82,14 @@ def terms_of(text: str) -> Iterator[str]:
                 yield PART + padded[first : first + size]
 
 
-def count_terms(texts: Sequence[str], terms: Sequence[str]) -> np.ndarray:
+def count_terms(texts: Sequence[str], places: Mapping[str, int]) -> np.ndarray:
     """Return how often terms occur in texts, as float32 of shape (texts, terms).
 
     Args:
         texts: The texts.
-        terms: Terms as `terms_of` yields them; others do not count.
+        places: The place of each term, as `terms_of` yields them; others do not count.
     """
-    places = {term: place for place, term in enumerate(terms)}
-    found = np.zeros((len(texts), len(terms)), dtype=np.float32)
+    found = np.zeros((len(texts), len(places)), dtype=np.float32)
     for row, text in enumerate(texts):
         for term, count in Counter(terms_of(text)).items():
             if term in places:

@@ -53,6 +53,7 @@ class Predictor:
         """Hold a card and an ONNX Runtime session of its model; `open` makes one from a folder."""
         self.card = card
         self._session = session
+        self._places = {term: place for place, term in enumerate(card.terms)}
         self._shapes = {one.name: one.shape[1:] for one in session.get_inputs()}
 
     @classmethod
@@ -100,7 +101,7 @@ class Predictor:
         """Return values as the graph takes them: a column as a table of one, texts as counts of terms."""
         if self.card.terms:
             texts = zip(*(feeds[one.name] for one in self.card.inputs), strict=True)
-            return {COUNTS: count_terms([" ".join(each) for each in texts], self.card.terms)}
+            return {COUNTS: count_terms([" ".join(each) for each in texts], self._places)}
         return {
             name: values[:, None] if values.ndim == 1 and self._shapes.get(name) == [1] else values
             for name, values in feeds.items()

@@ -113,14 +113,13 @@ def played_link_waits_s(
         ready_s: When each request is sent, in any order.
         device: The device that sends it.
     """
-    waits_s, at_s, machine = np.zeros(len(ready_s)), ready_s, device
+    waits_s, at_s = np.zeros(len(ready_s)), ready_s
     sent_per_s = len(ready_s) / max(1e-12, float(np.ptp(ready_s))) if len(ready_s) else 0.0
     for number, link_s in zip(num_links(system), links_s.tolist(), strict=False):
-        machine = machine % number
         if sent_per_s * link_s / number < _NEGLIGIBLE_LOAD:
             continue
         order = np.argsort(at_s, kind="stable")
-        sent = Requests(at_s[order], machine[order], order)
+        sent = Requests(at_s[order], device[order] % number, order)
         ends = np.empty(len(order))
         ends[order] = ends_at_devices(sent, np.full(len(order), link_s))
         waits_s, at_s = waits_s + (ends - at_s - link_s), ends
