@@ -86,6 +86,29 @@ def test_an_interrupted_part_continues_from_its_own_checkpoint(tmp_path: Path) -
     assert_same(last_state(tmp_path, 2)["strategy"], last_state(tmp_path, 1)["strategy"])
 
 
+def test_a_stopped_training_that_is_resumed_as_another_trial_is_like_a_whole_one(tmp_path: Path) -> None:
+    whole, _ = run(order(tmp_path, 0, 0, 4, segment=None))
+    stopped, _ = run(
+        order(tmp_path, 1, 0, 4, segment=None),
+        lambda event: isinstance(event, TrialReported) and event.epoch == 3 and "val_loss" in event.values,
+    )
+    assert stopped.state == "stopped"
+    resumed, events = run(order(tmp_path, 2, 0, 4, continues=1, segment=None))
+    assert (resumed.state, resumed.step, resumed.values) == ("complete", whole.step, whole.values)
+    assert {event.trial for event in events if isinstance(event, TrialReported)} == {2}
+    epochs = [
+        event.epoch for event in events if isinstance(event, TrialReported) and "val_loss" in event.values
+    ]
+    assert epochs == [4], "the third was the best so far, and so it is kept"
+    assert_same(last_state(tmp_path, 2)["strategy"], last_state(tmp_path, 0)["strategy"])
+
+
+def test_a_stopped_training_without_a_checkpoint_begins_anew(tmp_path: Path) -> None:
+    run(order(tmp_path, 1, 0, 1, segment=None), lambda event: isinstance(event, TrialReported))
+    resumed, _ = run(order(tmp_path, 2, 0, 4, continues=1, segment=None))
+    assert resumed.state == "complete"
+
+
 def test_weights_and_moments_are_taken_and_hyperparameters_are_not(tmp_path: Path) -> None:
     run(order(tmp_path, 0, 0, 1))
     changed = {"momentum": 0.5, "weight_decay": 0.03, "dropout": 0.1, "global_batch": 128}

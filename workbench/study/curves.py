@@ -123,10 +123,13 @@ def _examples(here: float, ahead: float, others: Sequence[Curve]) -> np.ndarray:
     Returns:
         Shape [examples, 4]: the value one doubling before, there, at the end, and the example's weight.
     """
-    return np.array([
-        (other.at(begin - 1), other.at(begin), other.at(begin + ahead), 0.5**back)
-        for back in range(_MAX_DOUBLINGS_BACK + 1)
-        for begin in [here - back]
-        for other in others
-        if other.doublings[0] <= begin and begin + ahead <= other.doublings[-1] + _TOLERANCE
-    ])  # fmt: skip
+    begins = here - np.arange(_MAX_DOUBLINGS_BACK + 1.0)
+    places, weights = np.concatenate([begins - 1, begins, begins + ahead]), 0.5 ** (here - begins)
+    found: list[np.ndarray] = []
+    for other in others:
+        first, last = other.doublings[0], other.doublings[-1] + _TOLERANCE
+        covers = (first <= begins) & (begins + ahead <= last)
+        if covers.any():
+            values = np.interp(places, other.doublings, other.values).reshape(3, -1)
+            found.append(np.vstack([values, weights])[:, covers].T)
+    return np.concatenate(found) if found else np.empty((0, 4))

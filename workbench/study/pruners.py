@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import optuna
 from optuna.pruners import (
     BasePruner,
@@ -24,6 +26,9 @@ from workbench.study.front import FrontPruner
 from workbench.study.limits import keeps_limits
 from workbench.study.partial_results import Reading, stated_epochs
 from workbench.study.rungs import is_decision
+
+if TYPE_CHECKING:
+    from workbench.study.curves import Curve
 
 # Complete trials before curves can be compared, and how many of the latest curves are.
 _MIN_COMPLETE = 2
@@ -71,6 +76,7 @@ class CurvePruner(BasePruner):
         self._chance = chance
         self._grace = grace
         self._num_epochs = num_epochs
+        self._ended: dict[int, Curve | None] = {}  # of ended trials, which change no more
 
     def prune(self, study: optuna.Study, trial: FrozenTrial) -> bool:
         """Return whether the trial is unlikely to end as the best."""
@@ -103,16 +109,24 @@ class CurvePruner(BasePruner):
         self, trial: FrozenTrial, others: list[FrozenTrial], end: float, sign: float, best: float
     ) -> float:
         """Return the probability that a trial ends above the best; 1 where nothing is known."""
-        from workbench.study.curves import Curve, forecast  # imports SciPy, which light installations lack
+        from workbench.study.curves import forecast  # imports SciPy, which light installations lack
 
-        curve, *known = (
-            Curve.of({rung: sign * value for rung, value in one.intermediate_values.items()})
-            for one in (trial, *others[-_MAX_CURVES:])
-        )
+        curve, *known = (self._curve(one, sign) for one in (trial, *others[-_MAX_CURVES:]))
         if curve is None:
             return 1.0
         found = forecast(curve, end, [other for other in known if other is not None])
         return 1.0 if found is None else 1.0 - found.chance_below(best)
+
+    def _curve(self, trial: FrozenTrial, sign: float) -> Curve | None:
+        """Return the curve of a trial, larger is better; None where it has reported nothing."""
+        from workbench.study.curves import Curve
+
+        if trial.number in self._ended:
+            return self._ended[trial.number]
+        curve = Curve.of({rung: sign * value for rung, value in trial.intermediate_values.items()})
+        if trial.state.is_finished():
+            self._ended[trial.number] = curve
+        return curve
 
 
 def make_pruner(experiment: Experiment) -> BasePruner:
