@@ -12,7 +12,9 @@ from xml.etree import ElementTree
 import pytest
 
 import workbench as wb
+from tests.builders.advice import advice
 from tests.builders.recorded_runs import EXPERIMENT, append, begin, record_run, trial_events
+from workbench.events import AdviceGiven, AdviceRequested, RunStateChanged
 from workbench.runs import Run, notebook_output
 from workbench.store import Store
 
@@ -42,6 +44,18 @@ def test_an_output_names_the_run_and_keeps_a_snapshot(run: Run) -> None:
     ]
     assert forms["text/html"] == run._repr_html_()
     assert sum(len(str(form)) for form in forms.values()) < 6000
+
+
+def test_the_snapshot_of_an_advice_is_its_card(tmp_path: Path) -> None:
+    given = advice()
+    with Store.open(str(tmp_path / "store.sqlite")) as store:
+        run_id = store.create_run(wb.Experiment(**EXPERIMENT))
+        asked = AdviceRequested(objective="time", host="here")
+        append(store, run_id, [*begin(), asked, AdviceGiven(advice=given), RunStateChanged(state="complete")])
+        html = wb.attach(run_id, store=store)._repr_html_()
+    assert html is not None
+    assert given["choice"]["written"] in html
+    assert "<img" not in html
 
 
 def test_the_picture_is_an_image_that_runs_nothing(run: Run) -> None:

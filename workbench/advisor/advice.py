@@ -7,7 +7,7 @@ Plain values that travel as JSON. How advice comes about is left to `recommend`,
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
@@ -133,6 +133,10 @@ class ExchangeOffer:
     cost: StepCost | None = None
 
 
+def _is_not_shown() -> bool:
+    return False
+
+
 @dataclass(frozen=True)
 class Advice:
     """What to use, why, and the alternatives.
@@ -153,6 +157,7 @@ class Advice:
         curves: Step time, memory and time to target over the plans, for figures.
         exchanges: What other exchanges would bring, the fastest step first; empty where no links were
             measured.
+        is_shown: Returns whether the cell of a notebook that is being executed shows the card already.
     """
 
     objective: Goal
@@ -169,10 +174,12 @@ class Advice:
     settings: dict[str, JsonValue]
     curves: dict[str, Any] = field(default_factory=dict)
     exchanges: tuple[ExchangeOffer, ...] = ()
+    is_shown: Callable[[], bool] = field(default=_is_not_shown, compare=False, repr=False)
 
     def to_json(self) -> dict[str, Any]:
         """Return it as plain values, as `AdviceGiven` stores them."""
         plain = asdict(self)
+        del plain["is_shown"]
         plain["noise"] = {
             "scale_samples": plain.pop("noise_scale_samples"), "status": plain.pop("noise_status")
         }  # fmt: skip
@@ -187,6 +194,8 @@ class Advice:
         return "\n".join(lines_of(self.to_json()))
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
+        if self.is_shown():
+            return {"text/plain": f"the advice above: {self.choice.written}"}
         return {"text/plain": str(self), "text/html": html_of(self.to_json())}
 
     def apply(self, experiment: Experiment) -> Experiment:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import importlib.metadata
 import os
 import socket
@@ -18,7 +19,7 @@ from workbench.runs.event_lines import measurement_line
 from workbench.runs.experiment_file import read_experiment
 from workbench.runs.handle import Run, open_store
 from workbench.runs.interruption import ended_like_interrupted
-from workbench.runs.waiting_view import waiting_for
+from workbench.runs.waiting_view import is_shown_in_this_cell, waiting_for
 from workbench.store import Command, RunWriter, Store
 
 if TYPE_CHECKING:
@@ -87,7 +88,8 @@ def advise(
             opened.writer(run.run_id, owner_pid=os.getpid(), owner_host=socket.gethostname()) as writer,
             _shown(run) if listener is None else contextlib.nullcontext(listener) as receive,
         ):
-            return _advise(run, writer, objective, float(budget_s), receive)
+            advice = _advise(run, writer, objective, float(budget_s), receive)
+            return dataclasses.replace(advice, is_shown=lambda: is_shown_in_this_cell(run))
 
 
 @contextlib.contextmanager

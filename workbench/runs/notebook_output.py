@@ -12,6 +12,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from workbench.actions import suggest
+from workbench.advisor.advice_card import html_of
 from workbench.formatting import format_count, format_number, format_value
 from workbench.runs.descriptions import format_counts, leaders
 from workbench.runs.figures import data_of
@@ -36,7 +37,7 @@ def bundle(run: RunView) -> dict[str, Any]:
     data = _read(run)
     rows = _describe(run, data)
     forms: dict[str, Any] = {
-        "text/html": _table(rows) + _picture(run, data),
+        "text/html": _page(run, data, rows),
         "text/plain": "\n".join(f"{label:<8}{text}" for label, text in rows),
     }
     if not _is_in_voila():
@@ -45,13 +46,18 @@ def bundle(run: RunView) -> dict[str, Any]:
 
 
 def snapshot(run: RunView) -> str:
-    """Return how a run stands as HTML: a table, and a picture of the curves where there are any.
+    """Return how a run stands as HTML: a table, and its advice, or a picture of the curves, if there is one.
 
     Args:
         run: The run.
     """
     data = _read(run)
-    return _table(_describe(run, data)) + _picture(run, data)
+    return _page(run, data, _describe(run, data))
+
+
+def _page(run: RunView, data: RunData | None, rows: list[tuple[str, str]]) -> str:
+    advice = run.advice if run.is_advice else None
+    return _table(rows) + (_picture(run, data) if advice is None else html_of(advice))
 
 
 def _read(run: RunView) -> RunData | None:
