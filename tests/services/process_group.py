@@ -31,6 +31,7 @@ def run_together(function: Callable[..., Any], num_workers: int, *arguments: Any
         ours, theirs = _CONTEXT.Pipe()
         process = _CONTEXT.Process(target=_serve, args=(theirs,), daemon=True)
         process.start()
+        theirs.close()  # so that the end of the process is seen
         _workers.append((process, ours))
     for rank in range(num_workers):
         call = pickle.dumps((function, (rank, num_workers, meeting, *arguments)))
