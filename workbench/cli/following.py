@@ -46,6 +46,8 @@ _POLL_S = 0.1
 _CHUNK_EVENTS = 2000
 _STORE_PATIENCE_S = 60.0
 _DRIVER_PATIENCE_S = 120.0
+_NEXT_DRIVER_PATIENCE_S = 60.0
+"""On a busy machine Ray needs longer to start the next driver than the lease of the last one lasts."""
 _HEAD_EVERY_S = 1.0
 _MAX_FAILURES = 3
 
@@ -245,7 +247,8 @@ def _watch(
         view.refresh(state)
         if stored:
             continue
-        if is_last or (driven and (state in FINISHED_RUN_STATES or state == "lost")):
+        is_lost = state == "lost" and not head.awaits_driver()
+        if is_last or (driven and (state in FINISHED_RUN_STATES or is_lost)):
             return state
         if not driven and time.monotonic() - began_s > _DRIVER_PATIENCE_S:
             raise RunError(
@@ -263,6 +266,14 @@ class _DriversHead:
         self._driver: DriverStarted | None = None
         self._record: dict[str, Any] | None = None
         self._next_s = 0.0
+        self._awaited: tuple[dict[str, Any], float] | None = None  # where a driver comes back, and until when
+
+    def awaits_driver(self) -> bool:
+        """Return whether Ray may still start another driver in place of one that was killed."""
+        if self._awaited is None or self._history.drivers[-1] is not self._driver:
+            return False
+        head, until_s = self._awaited
+        return time.monotonic() < until_s and local_head.is_intact(head)
 
     def describe_loss(self) -> Noted | None:
         """Return once that the head or the driver has ended; nobody can store that."""
@@ -277,7 +288,7 @@ class _DriversHead:
         if self._record is None or self._driver is None:
             return None
         if local_head.is_intact(self._record):
-            return self._describe_lost_driver(self._driver)
+            return self._describe_lost_driver(self._driver, self._record)
         self._record = None
         message = (
             "the local Ray head has ended, and the driver and all workers of this run end with it; what they "
@@ -286,9 +297,10 @@ class _DriversHead:
         )
         return Noted(level="warning", message=message)
 
-    def _describe_lost_driver(self, driver: DriverStarted) -> Noted | None:
+    def _describe_lost_driver(self, driver: DriverStarted, head: dict[str, Any]) -> Noted | None:
         if psutil.pid_exists(driver.pid) or self._run.state in FINISHED_RUN_STATES:
             return None
+        self._awaited = head, time.monotonic() + _NEXT_DRIVER_PATIENCE_S
         self._record = None  # until the next one has started
         message = (
             f"the driver's process {driver.pid} has ended; Ray starts another one, which takes some seconds "
