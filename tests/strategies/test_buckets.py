@@ -13,6 +13,8 @@ from tests.advisor.test_plans import choose, make_experiment
 from workbench.advisor.plans import enumerate_plans
 from workbench.advisor.variants import alternatives
 from workbench.errors import ExperimentError
+from workbench.exchanges import EXCHANGES
+from workbench.exchanges.capabilities import capabilities_of
 from workbench.planning.settings import resolve
 from workbench.strategies.ddp import DataParallel
 from workbench.strategies.group import Group
@@ -52,3 +54,10 @@ def test_a_size_is_refused_where_there_are_no_buckets() -> None:
     with pytest.raises(ExperimentError, match=r"plan\.bucket: fsdp exchanges no buckets"):
         resolve(make_experiment(plan={"bucket": "5MB", "workers": 2, "strategy": "fsdp"}), {})
     resolve(make_experiment(plan={"bucket": "5MB", "workers": 2, "strategy": "zero1"}), {})
+    with pytest.raises(ExperimentError, match=r"plan\.bucket: the exchange local sends no buckets"):
+        resolve(make_experiment(plan={"bucket": "5MB", "workers": 2, "exchange": "local"}), {})
+
+
+@pytest.mark.parametrize("name", EXCHANGES.names())
+def test_an_exchange_by_bucket_is_one_that_takes_them(name: str) -> None:
+    assert capabilities_of(name).is_by_bucket == hasattr(EXCHANGES.load(name, field=None), "reduce")

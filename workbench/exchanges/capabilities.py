@@ -20,11 +20,13 @@ class Capabilities:
         is_exact: Whether replicas make the step that one worker would make, up to rounding.
         scales_loss: Whether gradients may be multiplied by a factor that changes, as fp16 needs it; not where
             what was left out of a step is added to a later one.
+        is_by_bucket: Whether gradients are exchanged in buckets while the backward pass still runs.
         options: The dimensions of a plan that it reads, each with the value that is used where it is open.
     """
 
     is_exact: bool = False
     scales_loss: bool = True
+    is_by_bucket: bool = True
     options: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -35,10 +37,10 @@ BUILT_IN = {
     "powersgd": Capabilities(scales_loss=False, options={"exchange_rank": 4}),
     "onebit": Capabilities(scales_loss=False),
     "topk": Capabilities(scales_loss=False, options={"exchange_compression": 100}),
-    "local": Capabilities(options={"exchange_period": 8}),
-    "diloco": Capabilities(options={"exchange_period": 32}),
-    "server": Capabilities(options={"exchange_staleness": 0, "exchange_servers": 1}),
-    "asynchronous": Capabilities(options={"exchange_servers": 1}),
+    "local": Capabilities(is_by_bucket=False, options={"exchange_period": 8}),
+    "diloco": Capabilities(is_by_bucket=False, options={"exchange_period": 32}),
+    "server": Capabilities(is_by_bucket=False, options={"exchange_staleness": 0, "exchange_servers": 1}),
+    "asynchronous": Capabilities(is_by_bucket=False, options={"exchange_servers": 1}),
 }
 
 

@@ -211,7 +211,7 @@ def _check_shard(plan: Plan, params: Mapping[str, JsonValue]) -> None:
 
 
 def _check_bucket(plan: Plan, params: Mapping[str, JsonValue]) -> None:
-    """Refuse a size of buckets where replicas do not average the gradients of whole models."""
+    """Refuse a size of buckets where replicas exchange no gradients, or not those of whole models."""
     if size_bytes(plan.bucket) is None or plan.workers == 1 or plan.strategy not in STRATEGIES:
         return
     if not capabilities_of(plan.strategy).holds_whole_model:
@@ -223,6 +223,13 @@ def _check_bucket(plan: Plan, params: Mapping[str, JsonValue]) -> None:
             next_step=f"Remove it, or search it only where it applies: when: {{strategy: {able[0]}}}."
             if "bucket" in params
             else f"Remove it, or set plan.strategy to {able[0]}.",
+        )
+    if plan.exchange in EXCHANGES and not exchange_capabilities(plan.exchange).is_by_bucket:
+        raise ExperimentError(
+            f"the exchange {plan.exchange} sends no buckets of gradients",
+            field=field_of("plan", "bucket", params),
+            allowed="auto, default; a size with another exchange",
+            next_step=f"Remove it, or set plan.exchange to {USUAL}.",
         )
 
 
