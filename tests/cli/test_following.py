@@ -190,12 +190,15 @@ def test_lines_tell_attempts_and_notes(shell: Shell) -> None:
         AttemptEnded(trial=0, attempt=1, reason="lost", message="worker 100 died", is_retry=True),
         *trial_events(0, at_s=0, state="failed", reason="lost")[-1:],
         Noted(level="warning", message="the disk is nearly full"),
+        *trial_events(1, at_s=1, state="running"),
+        AttemptEnded(trial=1, attempt=0, reason="stopped", message="the run ended"),
         *finish(3, "stopped", "person"),
     ]
     append(store, run_id, events)
 
     code, out, _ = shell("follow", run_id)
 
+    assert "trial 1 stopped: the run ended\n" in out
     assert "trial 0 waiting: attempt 1 lost: worker 99 was killed\n" in out
     assert "attempt 2 lost: worker 100 died; retry 1 of 2 follows from its last checkpoint\n" in out
     assert re.search(r"trial 0 failed \(lost\): .*; it had 1 retry \(resources.max_retries\)\n", out)

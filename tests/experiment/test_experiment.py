@@ -205,6 +205,12 @@ def test_sizes_are_read_as_people_write_them(written: object, size_bytes: int) -
     assert changed.resources.max_checkpoints_size == size_bytes
 
 
+def test_a_size_of_buckets_may_be_a_number_of_bytes() -> None:
+    assert experiment(plan={"bucket": 5_000_000}).plan.bucket == "5000000B"
+    with pytest.raises(ExperimentError, match=r"plan\.bucket.*number of bytes"):
+        experiment(plan={"bucket": 0})
+
+
 @pytest.mark.parametrize("written", ["much", "10 GBit", "-5GB", "0GB", "GB", True, [1]])
 def test_sizes_that_are_none_are_refused(written: object) -> None:
     with pytest.raises(ExperimentError, match=r"resources\.max_checkpoints_size"):

@@ -18,7 +18,9 @@ from workbench.store import Store
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
     record_run(tmp_path)
-    record_run(tmp_path, training={"epochs": 12}, search={"lr": {"low": 1e-3, "high": 0.5, "log": True}})
+    record_run(
+        tmp_path, training={"epochs": 12}, search={"lr": {"low": 1e-3, "high": 0.5, "log": True}, "exits": 1}
+    )
     record_run(tmp_path, name="other", objectives=[{"metric": "val_loss", "goal": "minimize"}])
     with Store.open(str(tmp_path / "store.sqlite")) as opened:
         yield opened
@@ -59,6 +61,7 @@ def test_the_table_marks_what_differs_and_the_best_value(store: Store) -> None:
     )
     assert rows["experiment", "search.lr"].differs
     assert not rows["experiment", "budget.trials"].differs
+    assert rows["experiment", "search.exits"].cells == ("1", "default"), "written without a section"
     assert rows["best parameters", "lr"].cells == ("0.1", "0.1")
     value = rows["result", "best val_accuracy"]
     assert (value.cells, value.best) == (("0.95", "0.95"), None), "a tie has no best"

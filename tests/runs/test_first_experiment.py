@@ -60,6 +60,7 @@ def test_options_of_click_and_what_is_printed() -> None:
     assert [option.name for option in options_of(CLICK)] == ["rate", "kind", "shuffle"]
     assert options_of(CLICK)[1].choices == ("a", "b")
     assert metrics_of(ARGPARSE) == ["val_acc", "train_loss"]
+    assert metrics_of('print(f"epoch {e}: train loss 1.{e}, val loss {x:.5f}")') == ["val_loss", "train_loss"]
 
 
 def test_a_script_without_options_and_a_file_that_is_not_python(tmp_path: Path) -> None:

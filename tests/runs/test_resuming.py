@@ -12,7 +12,7 @@ import pytest
 
 from tests.builders.recorded_runs import EXPERIMENT, begin
 from workbench import Experiment
-from workbench.errors import UnknownNameError
+from workbench.errors import RunError, UnknownNameError
 from workbench.runs import Run
 from workbench.store import Store
 
@@ -34,6 +34,19 @@ def test_a_run_whose_driver_lives_is_left_to_it(tmp_path: Path) -> None:
             assert run.driven
             # A launcher that there is not would be missed if one were needed.
             assert run.resume(launcher="nowhere") is run
+
+
+def test_a_stop_of_a_lost_run_names_the_next_step_and_waits_for_a_driver_that_comes_back(
+    tmp_path: Path,
+) -> None:
+    with Store.open(str(tmp_path / "store.sqlite")) as store:
+        run = Run(store, store.create_run(Experiment(**EXPERIMENT)))
+        with store.writer(run.run_id, owner_pid=os.getpid(), owner_host=socket.gethostname()) as writer:
+            writer.append(*begin())
+            writer.close(gives_up=True)
+        with pytest.raises(RunError, match=f"its driver is gone.*{run.run_id}.*resume"):
+            run.stop()
+        assert [command.kind for command in store.commands(run.run_id)] == ["stop"]
 
 
 def test_a_run_whose_driver_was_killed_gets_another_at_once(tmp_path: Path) -> None:

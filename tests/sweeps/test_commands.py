@@ -10,6 +10,7 @@ from tests.services.sweeps import Sweep
 from tests.services.waiting import wait_until
 from workbench.events import CommandHandled, PriorTrialAdded, TrialEnded, TrialReported, TrialStarted
 from workbench.experiment.changing import describe_changes
+from workbench.runs import Run
 from workbench.store import Store
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("free_pool")]
@@ -127,13 +128,22 @@ def test_earlier_runs_teach_the_sampler_before_its_first_proposal(store: Store) 
     later.assert_sound()
 
 
-def test_a_stop_that_comes_before_any_trial_starts_stops_the_run(store: Store, notes: Path) -> None:
-    sweep = hold(store, notes, budget={"trials": 2})
+def test_a_stop_that_comes_before_any_trial_starts_stops_the_run_until_it_is_resumed(
+    store: Store, notes: Path
+) -> None:
+    sweep = hold(store, notes, options={"steps": 1}, budget={"trials": 1})
     store.command(sweep.run_id, "stop", {})
     sweep.drive()
     sweep.wait("stopped")
     assert sweep.trials == []
-    wait_until(lambda: store.run(sweep.run_id).state == "stopped")
+    wait_until(lambda: not store.is_driven(sweep.run_id))
+
+    store.command(sweep.run_id, "stop", {})
+    Run(store, sweep.run_id).resume(launcher="inline")
+    assert sweep.state == "complete"
+    assert [(event.kind, event.done) for event in sweep.of(CommandHandled)] == [
+        ("stop", True), ("stop", False), ("resume", True),
+    ]  # fmt: skip
 
 
 @pytest.mark.slow

@@ -144,6 +144,12 @@ def _continue(run: Run, *, detach: bool, launcher: str, address: str | None, as_
     def drive() -> None:
         run.resume(launcher=launcher, address=address)
 
+    def drive_again() -> None:
+        from workbench.runs import start
+
+        if not run.is_under_way:
+            start(run, launcher=launcher, address=address)  # resuming would void a stop that came meanwhile
+
     if launcher == "inline" and driver_after is not None and not detach:
         return follow_run(run, as_json=as_json, with_report=True, drive=drive)
     try:
@@ -156,7 +162,7 @@ def _continue(run: Run, *, detach: bool, launcher: str, address: str | None, as_
         return detached(run, as_json=as_json, how=how)
     return follow_run(
         run, as_json=as_json, with_report=True, driver_after=driver_after,
-        when_lost=drive,  # if the driver was about to die, the user need not repeat the command
+        when_lost=drive_again,  # if the driver was about to die, the user need not repeat the command
     )  # fmt: skip
 
 

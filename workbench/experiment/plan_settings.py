@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, WithJsonSchema, create_model
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, create_model
 
 from workbench.errors import ExperimentError
 from workbench.experiment.setting_types import Auto, Section, exact_number, no_truth_value
@@ -38,12 +38,16 @@ def _name_or_size(names: tuple[PlanValue, ...]) -> Any:
         if written not in names and size_bytes(written) is None:
             raise ExperimentError(
                 f"{written!r} is neither a size nor one of its names",
-                allowed=f"{', '.join(map(str, names))}, or a size such as 500MB or 1.5GiB",
+                allowed=f"{', '.join(map(str, names))}, or a size such as 500MB, 1.5GiB or a number of bytes",
             )
         return written
 
+    def as_size(written: object) -> object:
+        is_number = isinstance(written, int) and not isinstance(written, bool)
+        return f"{written}B" if is_number else written
+
     schema = {"anyOf": [{"type": "string", "enum": list(names)}, {"type": "string"}]}
-    return Annotated[str, AfterValidator(checked), WithJsonSchema(schema)]
+    return Annotated[str, BeforeValidator(as_size), AfterValidator(checked), WithJsonSchema(schema)]
 
 
 def _field(dimension: Dimension) -> Any:

@@ -163,6 +163,8 @@ def _flat(value: Any, path: str = "") -> dict[str, Any]:
 
 def _range(domain: Domain) -> str:
     document = domain.model_dump(mode="json")
+    if not isinstance(document, Mapping):  # a fixed value is written bare
+        return format_value(document)
     when = f" when {format_value(document['when'])}" if document.get("when") else ""
     if "low" in document:
         step = f", step {format_number(document['step'])}" if document.get("step") else ""

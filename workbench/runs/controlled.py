@@ -45,7 +45,7 @@ class ControlledRun(LabelledRun):
 
         Raises:
             ArgumentError: If `trial` is not a number of a trial.
-            RunError: If the run has ended, or no such trial is under way.
+            RunError: If the run has ended or was lost, or no such trial is under way.
 
         Example:
             >>> answer = running.stop()
@@ -53,7 +53,14 @@ class ControlledRun(LabelledRun):
             'stopped'
         """
         if trial is None:
-            return self.command("stop", {})
+            if self.state != "lost":
+                return self.command("stop", {})
+            self.store.command(self.run_id, "stop", {})  # Ray may still restart a driver that was killed
+            raise RunError(
+                f"run {self.run_id} is not running: its driver is gone, and only one that Ray restarts would "
+                "still carry the stop out",
+                next_step=suggest("resume", self.run_id, lead="To continue it"),
+            )
         payload = stored_payload("stop_trial", {"trial": trial})
         record = self.history.trials.get(trial)
         if record is None or record.finished:
@@ -224,16 +231,15 @@ class ControlledRun(LabelledRun):
             answer = self._answer(number, row.last_seq)
             if answer is not None or not self.finished:
                 return answer
-        from workbench.sweeps.launchers import launch
-
         self.await_leaving()
-        launch(self.store, self.run_id, launcher=launcher, address=address)
+        self._launch(launcher, address)
         return self._answer(number, row.last_seq)
 
     def resume(self, *, launcher: str = "ray", address: str | None = None) -> Self:
         """Continue a run that was stopped, failed or lost with a new driver; finished trials are kept.
 
         A run that is under way is left alone. If its driver is about to leave it, this waits until it has.
+        A stop that was requested earlier, and that no driver has carried out, is void.
 
         Args:
             launcher: As in `sweep`.
@@ -242,16 +248,25 @@ class ControlledRun(LabelledRun):
         Raises:
             RunError: If the run is complete or has no trial left, or no new driver can be started.
         """
-        from workbench.sweeps.launchers import launch
-
         if self.is_under_way:
             return self
         self.await_leaving()
         if (problem := why_not_resumed(self.state, self.history)) is not None:
             next_step = how_to_continue(self.run_id, self.history)
             raise RunError(f"run {self.run_id} {problem}", next_step=next_step)
-        launch(self.store, self.run_id, launcher=launcher, address=address)
+        self._launch(launcher, address)
         return self
+
+    def _launch(self, launcher: str, address: str | None) -> None:
+        """Launch a driver; it carries out no stop that was requested before."""
+        from workbench.sweeps.launchers import launch
+
+        handled = self.store.events(self.run_id, types=["command_handled"])
+        known = {item.event.command for item in handled if isinstance(item.event, CommandHandled)}
+        waiting = [item.kind for item in self.store.commands(self.run_id) if item.number not in known]
+        if "stop" in waiting:
+            self.store.command(self.run_id, "resume", {})
+        launch(self.store, self.run_id, launcher=launcher, address=address)
 
     def command(self, kind: str, arguments: Mapping[str, Any]) -> str | None:
         """Store a command for the driver, and wait up to five seconds for its answer.

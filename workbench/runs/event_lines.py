@@ -104,6 +104,8 @@ class Narrator:
                     source = describe_segment(self._history.trials, trial)
                     resumed = f": {source} and may end as the best after all:"
                 return f"trial {event.trial} running{again}{resumed} {format_params(trial.params)}".rstrip()
+            case AttemptEnded(reason="stopped"):  # it continues only when the run is resumed
+                return f"trial {event.trial} stopped: {first_line(event.message)}"
             case AttemptEnded():
                 why = f"attempt {event.attempt + 1} {event.reason}: {first_line(event.message)}"
                 return f"trial {event.trial} waiting: {why}{self._next_attempt(event)}"

@@ -15,6 +15,7 @@ from collections.abc import Container, Iterator
 from pathlib import Path
 
 from workbench.errors import DataError
+from workbench.programs.printed_metrics import read_line
 from workbench.runs.script_help import Style, options_elsewhere
 from workbench.runs.script_option import ScriptOption, literal_of
 
@@ -60,8 +61,7 @@ def metrics_of(source: str) -> list[str]:
     """Return the names that a script seems to print with a value, those of losses and scores first."""
     names: dict[str, None] = {}
     for node in ast.walk(ast.parse(source)):
-        for text in _printed(node):
-            names |= dict.fromkeys(_METRIC.findall(text))
+        names |= dict.fromkeys(_printed_names(node))
     good = [name for name in names if _SECOND.search(name)]
     return sorted(good, key=lambda name: not re.search(r"val|test", name, re.IGNORECASE))
 
@@ -138,14 +138,15 @@ def _option(call: ast.Call) -> ScriptOption | None:
     )  # fmt: skip
 
 
-def _printed(node: ast.AST) -> Iterator[str]:
-    """Yield the texts of a node with a brace where a value is put in."""
+def _printed_names(node: ast.AST) -> Iterator[str]:
+    """Yield the names in the text of a node after which a value is put in."""
     if isinstance(node, ast.JoinedStr):
-        yield "".join(
-            str(part.value) if isinstance(part, ast.Constant) else "{" for part in node.values
-        )  # fmt: skip
+        parts = [str(part.value) if isinstance(part, ast.Constant) else None for part in node.values]
+        yield from _METRIC.findall("".join("{" if part is None else part for part in parts))
+        for line in "".join("1" if part is None else part for part in parts).splitlines():
+            yield from read_line(line.encode())  # as a run reads what it prints
     elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-        yield node.value
+        yield from _METRIC.findall(node.value)
 
 
 def _domain(option: ScriptOption) -> str | None:

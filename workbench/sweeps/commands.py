@@ -25,7 +25,7 @@ from workbench.sweeps.warm_start import prior_trials, recorded_proposals
 
 logger = logging.getLogger(__name__)
 
-_FROM_DRIVER = ("warm_start", "replay", "count_wait")
+_FROM_DRIVER = ("warm_start", "replay", "count_wait", "resume")
 """Commands that are stored when a run is launched, not sent by users."""
 
 Arguments = Mapping[str, Any]
@@ -69,10 +69,13 @@ class Commands:
         self._store = store
         self._ledger = ledger
         self._driver = driver
+        self._resumed_by = 0
 
     def carry_out(self) -> None:
         """Carry out every command that has come since the last call."""
-        for command in self._ledger.new_commands():
+        commands = self._ledger.new_commands()
+        self._resumed_by = max((item.number for item in commands if item.kind == "resume"), default=0)
+        for command in commands:
             events: list[Event] = []
             try:
                 done, message = True, self._execute(command, events)
@@ -96,11 +99,16 @@ class Commands:
             raise ArgumentError(f"unknown command {command.kind!r}", allowed=_kinds())
         if (action := ACTIONS.get(command.kind)) is not None and command.kind not in _FROM_DRIVER:
             check_payload(action.arguments, command.arguments)
+        if command.kind == "stop" and command.number < self._resumed_by:
+            raise RunError("the run was resumed after this request")
         return carry_out(command.arguments, events)
 
     def _stop(self, _arguments: Arguments, _events: list[Event]) -> str:
         self._driver.end(RunStateChanged(state="stopped", reason="person", message="stopped by the user"))
         return "the run is stopping"
+
+    def _resume(self, _arguments: Arguments, _events: list[Event]) -> str:
+        return "a stop that was requested earlier is void"
 
     def _stop_trial(self, arguments: Arguments, _events: list[Event]) -> str:
         self._driver.stop_trial(arguments["trial"])
