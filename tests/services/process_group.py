@@ -41,11 +41,11 @@ def run_together(function: Callable[..., Any], num_workers: int, *arguments: Any
         for rank in range(num_workers):
             assert _workers[rank][1].poll(MAX_WAIT_S), f"rank {rank} does not answer"
             answers.append(_workers[rank][1].recv())
+        for rank, (problem, _) in enumerate(answers):
+            assert problem is None, f"rank {rank}: {problem}"
     except BaseException:
-        _end()
+        _end()  # one that failed may not have left its group
         raise
-    for rank, (problem, _) in enumerate(answers):
-        assert problem is None, f"rank {rank}: {problem}"
     return [torch.load(io.BytesIO(written), weights_only=False) for _, written in answers]
 
 

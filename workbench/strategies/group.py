@@ -10,8 +10,10 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import gc
+import itertools
 import os
 import socket
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -39,6 +41,8 @@ _MAX_DIMENSIONS = 8
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64, torch.int64, torch.int32, torch.bool)
 """The types of tensors that one worker can send to another."""
 
+_OF_GROUP = "@"
+_numbers = itertools.count()
 _opened: tuple[str, Any] | None = None
 _is_joined = False
 """Whether this process is in the group of a trial."""
@@ -139,6 +143,7 @@ class Group:
         self._device = device or torch.device("cpu")
         self._joined = False
         self._parts: list[Any] = []
+        self._name = meeting or f"alone {next(_numbers)}"
         self.store: Any = None
         self.address = ""
         if num_workers > 1:
@@ -150,12 +155,16 @@ class Group:
     def mesh(self, **sizes: int) -> Any:
         """Return the group as a device mesh; every worker must call it.
 
+        What torch has kept of operations on tensors of a mesh, it uses for any mesh of the same shape and
+        names, whose groups may have been left since: so the name of each dimension is that of one group only.
+
         Args:
             **sizes: Workers along each dimension; those along the last one are neighbours. Their product is
-                the number of workers.
+                the number of workers. Where the mesh is used, `dimension_name` returns the name of each.
         """
         self.torch_group()
-        return dist.init_device_mesh(self._device.type, tuple(sizes.values()), mesh_dim_names=tuple(sizes))
+        names = tuple(f"{name}{_OF_GROUP}{self._name}" for name in sizes)
+        return dist.init_device_mesh(self._device.type, tuple(sizes.values()), mesh_dim_names=names)
 
     def torch_group(self) -> torch.distributed.ProcessGroup:
         """Return the group as torch knows it, made now where this worker is alone."""
@@ -259,6 +268,7 @@ class Group:
         if was_joined and dist.is_initialized():  # scripts end with leaving it themselves
             _left, self._parts = (dist.group.WORLD, self._parts), []
             dist.destroy_process_group()
+            _forget_operations()
 
     def _join(self, store: Any) -> None:
         global _left, _is_joined
@@ -281,6 +291,19 @@ class Group:
                     raise
         distributed_c10d._set_pg_timeout(COLLECTIVE_TIMEOUT)
         _is_joined = self._joined = True
+
+
+def dimension_name(full_name: str) -> str:
+    """Return the name by which a dimension of a mesh was requested of a group."""
+    return full_name.partition(_OF_GROUP)[0]
+
+
+def _forget_operations() -> None:
+    """Drop what torch has kept of operations on the tensors of a group, of which it would keep all."""
+    if "torch.distributed.tensor" in sys.modules:
+        from torch.distributed.tensor.debug import _clear_sharding_prop_cache
+
+        _clear_sharding_prop_cache()
 
 
 def _init_unless_joined(*arguments: Any, **options: Any) -> None:

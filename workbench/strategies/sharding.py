@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.utils import _pytree
 
+from workbench.strategies.group import dimension_name
 from workbench.strategies.sequence import Piece
 from workbench.strategies.strategy import Worker
 
@@ -103,7 +104,7 @@ def _parameters(modules: Iterable[nn.Module]) -> Iterator[nn.Parameter]:
 
 
 def _cut(block: nn.Module, mesh: Any) -> None:
-    replicas = tuple(name for name in mesh.mesh_dim_names if name != "part")
+    replicas = tuple(name for name in mesh.mesh_dim_names if dimension_name(name) != "part")
     block.register_forward_hook(_copy_view)
     block.register_forward_hook(_register_dataclass)
     fully_shard(block, mesh=mesh[replicas])

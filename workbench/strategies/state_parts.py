@@ -13,6 +13,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+from workbench.strategies.group import dimension_name
 from workbench.strategies.shards import is_cut, local_part
 
 Key = tuple[str | int, ...]
@@ -56,7 +57,7 @@ class Place:
         divided: set[str] = set()
         if is_cut(value):
             names = zip(value.device_mesh.mesh_dim_names, value.placements, strict=True)
-            divided = {name for name, placement in names if not placement.is_replicate()}
+            divided = {dimension_name(name) for name, placement in names if not placement.is_replicate()}
         return all(name in divided or getattr(self, name) == 0 for name in ("copy", "shard", "part"))
 
 

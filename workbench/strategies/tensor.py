@@ -49,7 +49,7 @@ class TensorParallel(Single):
         self._blocks = recompute_blocks(self._model) if self._settings.recompute else ()
         shard = self._settings.shard or 1
         mesh = mesh_of(worker, shard, always="part")
-        self._orders: dict[str, RowOrder] = cut_layers(self._model, mesh["part"])
+        self._orders: dict[str, RowOrder] = cut_layers(self._model, mesh[mesh.mesh_dim_names[-1]])
         self._replicas = worker.group.across(self._num_parts)
         self._exchanges, self._is_sharded = True, shard > 1
         if self._is_sharded:
