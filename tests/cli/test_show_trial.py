@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import json
 
-from tests.builders.recorded_runs import attach, record_run
+from tests.builders.recorded_runs import EXPERIMENT, append, attach, begin, finish, record_run, trial_events
 from tests.services.shell import Shell
+from workbench.experiment import Experiment
+from workbench.plots.report import report_html
 from workbench.store import Store
 
 
@@ -48,6 +50,24 @@ def test_a_trial_that_does_not_exist_is_refused(shell: Shell) -> None:
 
     assert code == 2
     assert "has no trial 12; allowed: a number from 0 to 4" in err
+
+
+def test_a_stopped_trial_and_its_continuation_name_each_other(shell: Shell) -> None:
+    with Store.open(str(shell.folder / "store.sqlite")) as store:
+        run_id = store.create_run(Experiment(**EXPERIMENT))
+        proposed, *rest = trial_events(1, at_s=5)
+        resumed = proposed.model_copy(update={"resumes": 0, "configuration": 0})
+        append(
+            store, run_id, [*begin(), *trial_events(0, at_s=0, state="pruned"), resumed, *rest, *finish(9)]
+        )
+        page = report_html(store.experiment(run_id), [stored.event for stored in store.events(run_id)])
+
+    assert "continued by trial 1" in shell("show", run_id, "--trial", "0")[1]
+    assert "continues trial 0, which was stopped at step" in shell("show", run_id, "--trial", "1")[1]
+    sentence = "2 trials of 1 configuration: 1 stopped trial was continued (0 by 1)"
+    assert sentence in shell("show", run_id)[1]
+    assert f"<p>{sentence}.</p>" in page
+    assert "A continuation joins the stopped trial." in page
 
 
 def test_the_log_of_a_trial_is_named(shell: Shell) -> None:

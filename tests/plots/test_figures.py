@@ -7,6 +7,8 @@ import sys
 import pytest
 
 from workbench.plots.figures import FIGURES
+from workbench.plots.figures_trials import draw_importance
+from workbench.plots.prepare_search import prepare_importance
 from workbench.plots.run_data import RunData
 
 
@@ -30,6 +32,12 @@ def test_the_best_trial_stands_out_and_pruned_ones_stand_back(recorded_experimen
     assert list(traces) == ["pruned", "complete", "best: trial 1", "best so far"]
     assert traces["best: trial 1"].line.width > traces["complete"].line.width
     assert traces["pruned"].opacity < traces["complete"].opacity
+
+
+def test_the_axis_of_shares_ends_at_all_of_it_and_an_unclear_one_is_named():
+    figure = draw_importance(prepare_importance({"x": (0.99, 0.003, 0.99)}), "loss")
+    assert figure.layout.xaxis.range[1] <= 1
+    assert figure.layout.title.subtitle.text == "Hardly known: x"
 
 
 def test_a_persons_words_are_not_read_as_markup(one_objective, make_events):

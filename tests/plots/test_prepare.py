@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 from workbench.errors import ExperimentError
 from workbench.events import DriverStarted, TrialEnded, TrialProposed, TrialReported, TrialStarted
 from workbench.experiment import Experiment
+from workbench.plots.figures_trials import draw_slice
 from workbench.plots.prepare import (
     CurvesData,
     Line,
@@ -177,8 +179,39 @@ def test_a_slice_leaves_out_trials_without_the_parameter(small_run):
     data = prepare_slice(small_run)
     assert [panel.name for panel in data.panels] == ["rate", "kind", "depth"]
     assert data.panels[2] == SlicePanel(
-        "depth", "linear", (), (1, 2), ("complete", "pruned"), (2.0, 3.0), (0.8, 0.1), tick_every=1
+        "depth",
+        "linear",
+        (),
+        (1, 2),
+        ("complete", "pruned"),
+        (2.0, 3.0),
+        (0.8, 0.1),
+        tick_every=1,
+        x_range=(1.0, 3.0),
     )
+
+
+def test_a_slice_counts_the_trials_outside_its_axis():
+    good = [
+        list(trial_events(at, {"rate": 0.1 + 0.01 * at}, [0.8 + 0.001 * at], "complete")) for at in range(30)
+    ]
+    far = trial_events(30, {"rate": 0.9}, [0.1], "pruned")
+    data = prepare_slice(RunData.of(EXPERIMENT, [*itertools.chain(*good), *far]))
+    assert data.y_range is not None
+    assert data.num_cut == sum(value < data.y_range[0] for value in data.panels[0].y) > 0
+    note = draw_slice(data, str).layout.annotations[-1].text
+    assert note.startswith(f"{data.num_cut} trials below 0.")
+
+
+def test_the_curve_of_a_continuation_begins_on_that_of_the_stopped_trial():
+    stopped = list(trial_events(0, {"rate": 0.1}, [0.1, 0.2, 0.3], "pruned"))
+    proposed, started, *reports = trial_events(1, {"rate": 0.1}, [0.0, 0.0, 0.4, 0.5], "complete", at_s=100)
+    resumed = proposed.model_copy(update={"resumes": 0, "configuration": 0})
+    data = prepare_convergence(
+        RunData.of(EXPERIMENT, [*stopped, resumed, started, *reports[2:]]), axis="step"
+    )
+    assert {line.trial: line.x for line in data.lines} == {0: (1.0, 2.0, 3.0), 1: (2.0, 3.0, 4.0)}
+    assert next(line.y for line in data.lines if line.trial == 1) == (0.2, 0.4, 0.5)
 
 
 def test_the_timeline_runs_from_start_to_end(small_run):
@@ -197,6 +230,7 @@ def test_importance_is_sorted_and_finite():
         "a": (0.1, 0.05, 0.2), "b": (0.7, 0.6, 0.9), "c": (math.nan, 0.0, 1.0), "d": (0.1, 0.0, 0.3),
         "e": (0.0, 0.0, 0.2),
     }  # fmt: skip
+    assert prepare_importance({"a": (0.99, 0.003, 0.99)}).unclear == ("a",)
     assert prepare_importance(given) == ImportanceData(
         ("b", "a", "d"), (0.7, 0.1, 0.1), (0.6, 0.05, 0.0), (0.9, 0.2, 0.3), by_chance=("e",)
     )

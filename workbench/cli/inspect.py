@@ -47,7 +47,7 @@ from workbench.formatting import (
     format_number,
     format_params,
 )
-from workbench.history.lineage import describe_source
+from workbench.history.lineage import describe_continued, describe_source
 from workbench.history.privacy import describe_privacy
 from workbench.runs.descriptions import (
     describe_cost,
@@ -258,6 +258,8 @@ def _facts(run: Run, history: History) -> list[str]:
         lines.append(f"its driver is gone; its results are stored: {again}")
     elif history.reason or history.message:
         lines.append(f"{history.state}: {describe_end(history)}")
+    if continued := describe_continued(history):
+        lines.append(continued)
     if history.result is None and history.in_state("complete") and (why := history.why_no_best()) is not None:
         lines.append(f"no best: {why}")
     lines += [] if (reason := run.waits_for) is None else [f"waits for {reason}"]

@@ -1,10 +1,11 @@
-"""Which trials of a population lead to one: the parts of its training, and what each of them took over."""
+"""Which trials continue which: the parts of a training in a population, and stopped trials that go on."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from workbench.formatting import format_value
+from workbench.formatting import counted_noun, format_count, format_value
+from workbench.history.history import History
 from workbench.history.trial import Trial
 
 
@@ -22,17 +23,20 @@ def lineage(trials: Mapping[int, Trial], trial: Trial) -> list[Trial]:
 
 
 def describe_segment(trials: Mapping[int, Trial], trial: Trial) -> str | None:
-    """Describe which part of a training a trial is; None for a whole training.
+    """Describe which part of a training a trial is, and which trial continues it; None for a whole training.
 
     Args:
         trials: All trials of the run, by number.
         trial: One of them.
     """
     segment = trial.segment
-    if trial.resumes is not None:
-        return f"continues trial {trial.resumes}, which was stopped at step {trials[trial.resumes].last_step}"
     if segment is None:
-        return None
+        parts = [
+            f"continued by trial {other.number}" for other in trials.values() if other.resumes == trial.number
+        ]
+        if (before := trial.resumes) is not None:
+            parts.insert(0, f"continues trial {before}, which was stopped at step {trials[before].last_step}")
+        return ", ".join(parts) or None
     text = f"member {segment.member}, {segment.begin} to {segment.end}"
     if segment.continues is None:
         return text
@@ -47,6 +51,19 @@ def describe_segment(trials: Mapping[int, Trial], trial: Trial) -> str | None:
     ]
     member = f" of member {before.segment.member}" if before.segment is not None else ""
     return f"{text}{member} instead of trial {segment.replaced}" + (f": {', '.join(changed)}" * bool(changed))
+
+
+def describe_continued(history: History) -> str | None:
+    """Describe how many stopped trials of a run were continued, and by which; None where none was."""
+    found = [trial for trial in history.trials.values() if trial.resumes is not None]
+    if not found:
+        return None
+    trials = format_count(len(history.trials), "trial")
+    configurations = format_count(history.num_configurations(), "configuration")
+    which = ", ".join(f"{trial.resumes} by {trial.number}" for trial in found[:8])
+    more = ", ..." if len(found) > 8 else ""
+    were = f"stopped {counted_noun(len(found), 'trial was', 'trials were')} continued"
+    return f"{trials} of {configurations}: {len(found)} {were} ({which}{more})"
 
 
 def describe_source(trial: Trial) -> str:

@@ -55,11 +55,11 @@ from workbench.plots.theme import (
     BEST,
     GREEN,
     INK,
-    MUTED,
     ORANGE,
     SKY,
     TEMPLATE,
     VERMILLION,
+    add_note,
     floats,
     joined,
     new_figure,
@@ -212,7 +212,7 @@ def draw_curves(data: CurvesData, *, title: str) -> go.Figure:
         figure.update_xaxes(whole_ticks([0, *(x for line in data.lines for x in line.x if x is not None)]))
     figure.update_yaxes(title_text=data.y_title, range=data.y_range)
     if data.num_cut:
-        _note(figure, f"{data.num_cut} points lie outside the axis")
+        add_note(figure, f"{data.num_cut} points lie outside the axis")
     return figure
 
 
@@ -264,18 +264,4 @@ def _add_lines(
         marker={"color": colour, "size": 6},
         hovertemplate=f"trial %{{customdata}}<br>{plain(data.x_title)} %{{x:.5g}}<br>%{{y:.6g}}"
         "<extra></extra>",
-    )
-
-
-def _note(figure: go.Figure, text: str) -> None:
-    figure.add_annotation(
-        text=text,
-        showarrow=False,
-        x=1,
-        y=1.02,
-        xref="paper",
-        yref="paper",
-        xanchor="right",
-        yanchor="bottom",
-        font={"size": 12, "color": MUTED},
     )

@@ -5,6 +5,7 @@ Split from `figures`, which lists them; the same rules apply.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ import plotly.graph_objects as go
 from plotly.colors import sample_colorscale
 from plotly.subplots import make_subplots
 
-from workbench.formatting import format_number, format_percent
+from workbench.formatting import counted_noun, format_count, format_number, format_percent
 from workbench.plots.colouring import SCALE, bar_of
 from workbench.plots.prepare_search import ImportanceData
 from workbench.plots.prepare_trials import (
@@ -40,6 +41,7 @@ from workbench.plots.theme import (
     STATE_COLOURS,
     TEMPLATE,
     TRIALS,
+    add_note,
     colour_scale,
     joined,
     new_figure,
@@ -179,9 +181,18 @@ def draw_slice(data: SliceData, hover: Callable[[int], str]) -> go.Figure:
             axis |= {"dtick": panel.tick_every, "exponentformat": "e"}
         elif panel.tick_every:
             axis |= {"dtick": panel.tick_every}
+        if panel.x_range is not None:
+            low, high = map(math.log10, panel.x_range) if panel.scale == "log" else panel.x_range
+            axis |= {"range": (low - 0.05 * (high - low), high + 0.05 * (high - low))}
         figure.update_xaxes(axis, row=place["row"], col=place["col"])
     figure.update_yaxes(title_text=short(data.y_title, 60), col=1)
     figure.update_yaxes(range=data.y_range)
+    if data.y_range is not None and data.num_cut:
+        low, high = data.y_range
+        is_below = any(value < low for panel in data.panels for value in panel.y)
+        edge = f"below {format_number(low)}" if is_below else f"above {format_number(high)}"
+        is_not = counted_noun(data.num_cut, "is not", "are not")
+        add_note(figure, f"{format_count(data.num_cut, 'trial')} {edge} {is_not} shown")
     return figure
 
 
@@ -221,7 +232,11 @@ def _add_slice_points(
 def draw_importance(data: ImportanceData, metric: str) -> go.Figure:
     """Draw one bar with its interval per parameter; nothing for those that chance could explain."""
     undecided = ", ".join(short(name, 30) for name in data.by_chance)
-    figure = new_figure("Parameter importance", f"No more than chance: {undecided}" if undecided else "")
+    unclear = ", ".join(short(name, 30) for name in data.unclear)
+    notes = [f"No more than chance: {undecided}"] * bool(undecided) + [f"Hardly known: {unclear}"] * bool(
+        unclear
+    )
+    figure = new_figure("Parameter importance", ". ".join(notes))
     if not data.names:
         text = "No parameter decided more than chance could." if undecided else "Too few trials."
         return show_message(figure, text)
@@ -255,7 +270,8 @@ def draw_importance(data: ImportanceData, metric: str) -> go.Figure:
     figure.update_xaxes(
         title_text=f"Share in what made {short(metric, 40)} good, with its 90 % interval",
         tickformat=".0%",
-        range=(0, 1.35 * max(*data.high, 0.01)),
+        range=(0, min(1.0, 1.02 * max(*data.high, 0.01))),
+        domain=(0, 0.74),  # beside it stand the numbers
     )
     figure.update_yaxes(showgrid=False, ticks="", tickfont={"color": INK, "size": 13})
     figure.update_layout(height=150 + 34 * len(data.names), showlegend=False)

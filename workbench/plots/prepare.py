@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,7 +26,7 @@ Values = tuple[float | None, ...]
 
 @dataclass(frozen=True)
 class Line:
-    """One trial's curve as drawn."""
+    """One trial's curve as drawn; that of a trial that continues another begins where it left the other's."""
 
     trial: int
     state: TrialState
@@ -254,7 +254,7 @@ def _curves_data(
                 _values(curve.x(axis) / scale),
                 _values(curve.value),
             )
-            for curve in reversed(bounded.curves)
+            for curve in _joined(run.history, curves, reversed(bounded.curves))
         ),
         goal=goal,
         best_trial=best_trial,
@@ -275,6 +275,18 @@ def _curves_data(
         axis=axis,
         x_unit=scale,
     )
+
+
+def _joined(history: History, curves: Sequence[Curve], drawn: Iterable[Curve]) -> Iterator[Curve]:
+    """Begin the curve of a trial that continues a stopped one at the last point of that one before it."""
+    by_trial = {curve.trial: curve for curve in curves}
+    for curve in drawn:
+        trial = history.trials.get(curve.trial)
+        before = None if trial is None or trial.resumes is None else by_trial.get(trial.resumes)
+        if before is not None and len(curve):
+            last = before.points[before.x("step") < curve.x("step")[0]][-1:]
+            curve = dataclasses.replace(curve, points=np.concatenate([last, curve.points]))
+        yield curve
 
 
 def never_best(history: History) -> list[int]:

@@ -21,6 +21,8 @@ MAX_PAIRED = 4
 _MAX_TRIALS = 1000
 _GRID = 30
 _SHARPNESS = 3
+_UNCLEAR_WIDTH = 0.7
+"""A wider interval of a share leaves open whether the parameter decides much or hardly anything."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,7 @@ class ImportanceData:
         low: Lower ends of their 90 % intervals.
         high: Upper ends.
         by_chance: Parameters that chance could explain, by name.
+        unclear: Of the others, those whose interval is so wide that little is known of them.
     """
 
     names: tuple[str, ...]
@@ -93,6 +96,7 @@ class ImportanceData:
     low: tuple[float, ...]
     high: tuple[float, ...]
     by_chance: tuple[str, ...] = ()
+    unclear: tuple[str, ...] = ()
 
 
 def prepare_importance(importance: Mapping[str, tuple[float, float, float]]) -> ImportanceData:
@@ -106,7 +110,8 @@ def prepare_importance(importance: Mapping[str, tuple[float, float, float]]) -> 
     kept = sorted((name for name in finite if finite[name][0] > 0), key=lambda name: (-finite[name][0], name))
     shares, low, high = zip(*(finite[name] for name in kept), strict=True) if kept else ((), (), ())
     by_chance = tuple(sorted(finite.keys() - set(kept)))
-    return ImportanceData(tuple(kept), shares, low, high, by_chance)
+    unclear = tuple(name for name in kept if finite[name][2] - finite[name][1] > _UNCLEAR_WIDTH)
+    return ImportanceData(tuple(kept), shares, low, high, by_chance, unclear)
 
 
 def prepare_best_by_trial(run: RunData) -> TrialValues:

@@ -94,6 +94,7 @@ class SlicePanel:
 
     Attributes:
         tick_every: Distance between ticks if it must be set: for whole numbers and powers of ten.
+        x_range: The ends of the parameter in the space, or of its values beyond them; None for categories.
     """
 
     name: str
@@ -104,17 +105,19 @@ class SlicePanel:
     x: tuple[float | str, ...]
     y: tuple[float, ...]
     tick_every: int | None = None
+    x_range: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
 class SliceData:
-    """The objective over every parameter, one panel each."""
+    """The objective over every parameter, one panel each; `num_cut` trials lie outside `y_range`."""
 
     metric: str
     y_title: str
     panels: tuple[SlicePanel, ...]
     best_trial: int | None
     y_range: tuple[float, float] | None
+    num_cut: int
 
 
 @dataclass(frozen=True)
@@ -217,12 +220,13 @@ def prepare_slice(run: RunData) -> SliceData:
                 x=tuple(layout.coordinate(trial.params[name]) for trial, _ in inside),
                 y=tuple(value for _, value in inside),
                 tick_every=layout.tick_every,
+                x_range=None if layout.categories else (layout.low, layout.high),
             )
         )
     best = run.history.best()
-    y_range, _ = readable_range(np.array([value for _, value in shown]), objective.goal, None)
+    y_range, num_cut = readable_range(np.array([value for _, value in shown]), objective.goal, None)
     number = best.number if best else None
-    return SliceData(objective.metric, title_of(objective), tuple(panels), number, y_range)
+    return SliceData(objective.metric, title_of(objective), tuple(panels), number, y_range, num_cut)
 
 
 def prepare_pareto(run: RunData) -> ParetoData:

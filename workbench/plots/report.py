@@ -29,12 +29,14 @@ from workbench.formatting import (
 from workbench.history import verdicts_of
 from workbench.history.certainty import certainty_of
 from workbench.history.compression import is_compression
+from workbench.history.lineage import describe_continued
 from workbench.history.privacy import spent_privacy
 from workbench.plots.figures import FIGURES, for_page, javascript
 from workbench.plots.figures_advice import ADVICE_FIGURES
 from workbench.plots.prepare import default_axis
 from workbench.plots.prepare_learning import prepare_noise
 from workbench.plots.prepare_model import model_figures
+from workbench.plots.prepare_search import prepare_importance
 from workbench.plots.report_advice import advice_answer, advice_card
 from workbench.plots.report_attached import attached
 from workbench.plots.report_compression import compression_answer, tried_and_lost
@@ -51,9 +53,6 @@ from workbench.plots.run_data import RunData
 from workbench.plots.series import THROUGHPUT
 from workbench.plots.theme import STATE_COLOURS
 
-NUM_BEST = 20
-NUM_FAILURES = 20
-_LONGEST_TEXT = 4000
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data: blob:"
 
 
@@ -173,12 +172,13 @@ class _Figures:
         if curves:
             axis = default_axis(curves)
             unit = "epoch" if axis == "epoch" else "step"
+            joins = " A continuation joins the stopped trial." * bool(describe_continued(run.history))
             parts += [
                 "<h2>How the trials converged</h2>",
                 self._figure(
                     "convergence",
                     "Each line is one trial. The dotted stair is the best "
-                    f"{text(objective.metric)} that any trial had reached by that {unit}.",
+                    f"{text(objective.metric)} that any trial had reached by that {unit}.{joins}",
                     axis=axis,
                 ),
                 self._figure("convergence", "The same over wall time.", name="by-time", axis="time"),
@@ -215,9 +215,9 @@ class _Figures:
         if not self.importance:
             return ""
         caption = "How much each parameter decides over the whole space, with its 90 % interval."
-        undecided = [name for name, (share, _, _) in self.importance.items() if share == 0]
-        if undecided:
-            caption += f" No more than chance: {text(', '.join(sorted(undecided)))}."
+        known = prepare_importance(self.importance)
+        for lead, names in (("No more than chance", known.by_chance), ("Hardly known", known.unclear)):
+            caption += f" {lead}: {text(', '.join(names))}." * bool(names)
         if self.how_to_freeze is not None:
             command = shlex.join(["workbench", *self.how_to_freeze.words])
             caption += f" {text(self.how_to_freeze.lead)}: <code>{text(command)}</code>"
@@ -353,7 +353,8 @@ def _facts(run: RunData, energy_wh: float | None) -> str:
         for state, colour in STATE_COLOURS.items()
         if states[state]
     ]
-    return f'<dl class="facts">{"".join(parts)}</dl>'
+    continued = describe_continued(history)
+    return f'<dl class="facts">{"".join(parts)}</dl>' + (f"<p>{text(continued)}.</p>" if continued else "")
 
 
 def _notices(run: RunData, notes: Sequence[str]) -> list[str]:

@@ -18,7 +18,6 @@ from workbench.space import Choice, Fixed, describe, describe_condition
 NUM_BEST = 20
 NUM_FAILURES = 20
 _LONGEST_TEXT = 4000
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data: blob:"
 
 
 def best_trials(run: RunData) -> list[str]:

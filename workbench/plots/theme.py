@@ -91,6 +91,21 @@ def show_message(figure: go.Figure, text: str) -> go.Figure:
     return figure
 
 
+def add_note(figure: go.Figure, text: str) -> None:
+    """Write a note above the right end of a figure, such as what it leaves out."""
+    figure.add_annotation(
+        text=text,
+        showarrow=False,
+        x=1,
+        y=1.02,
+        xref="paper",
+        yref="paper",
+        xanchor="right",
+        yanchor="bottom",
+        font={"size": 12, "color": MUTED},
+    )
+
+
 def floats(values: Values) -> Any:
     """Return the compact column that plotly writes as bytes; None becomes a gap."""
     return np.array([math.nan if value is None else value for value in values], dtype=np.float32)
