@@ -111,6 +111,12 @@ def test_many_different_texts_are_used_by_how_often_they_occur_and_that_is_said(
     assert notes == "street has 40 distinct texts: only the frequency of each is used"
 
 
+@pytest.mark.parametrize("num_values", [NUM_ROWS, 40, 5])
+def test_numbers_with_decimal_commas_are_texts_and_a_note_says_what_to_do(num_values: int) -> None:
+    _, notes = told(table(price=["n/a", *(f"-{row % num_values},5" for row in range(1, NUM_ROWS))]))
+    assert "decimal commas: price (such as '-1,5'); write them with points" in notes
+
+
 def test_a_table_of_names_of_rows_alone_is_refused() -> None:
     with pytest.raises(DataError, match="no column is left to predict the target from: left out columns"):
         usable_columns(pd.DataFrame({"id": range(NUM_ROWS)}))

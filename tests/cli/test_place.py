@@ -80,6 +80,7 @@ def test_plans_are_printed_as_values_and_as_a_table(shell: Shell, command: str) 
     assert code == 0, err
     assert "Whether a cut alone pays is not known: the nodes of the model were not measured." in out
     assert "Recommended: " in out
+    assert "bytes are those of frames; busiest link also counts 22 B of TLS for each and heartbeats." in out
 
 
 def test_making_protecting_and_reading_frames_is_part_of_a_plan(shell: Shell) -> None:

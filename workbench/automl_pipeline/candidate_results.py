@@ -6,6 +6,7 @@ A run counts trials; the trials of one candidate differ only in the fold that th
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -19,7 +20,9 @@ from workbench.history import History, Trial
 
 State = Literal["under way", "complete", "set aside", "cut short", "failed"]
 
-_NAMES = {"loss": "loss", "accuracy": "accuracy", "mae": "error"}
+_NAMES = {"accuracy": "accuracy", "mae": "error"}
+_ERRORS = {"mean_absolute_error": "mae", "root_mean_squared_error": "rmse"}
+"""What the leaderboard calls the metrics that trials report, which are divided by the target's scale."""
 
 
 @dataclass(frozen=True)
@@ -35,9 +38,10 @@ class CandidateResult:
         has_model: Whether a fold has left a model, even one whose training was cut short.
         of_folds: Number of all folds.
         values: Mean validation metrics over those folds, by name without `val_`; where there is none, over
-            those that were cut short. Errors (`mae`) are in the unit of the target.
+            those that were cut short. Errors (`mae`, `rmse`) are in the unit of the target.
         trained_s: Time of training on all folds so far, in seconds.
         message: Why it failed.
+        loss_label: What its loss is called: that of numbers is computed from standardised ones.
     """
 
     number: int
@@ -50,6 +54,7 @@ class CandidateResult:
     values: dict[str, float]
     message: str | None
     trained_s: float
+    loss_label: str = "loss"
 
     @property
     def loss(self) -> float:
@@ -65,7 +70,8 @@ class CandidateResult:
         parts = [f"candidate {self.number:>3}", f"{self.family:<13}"]
         if self.state == "failed":
             return "  ".join([*parts, f"failed: {self.message}"])
-        scores = [f"{label} {self.values[name]:.4f}" for name, label in _NAMES.items() if name in self.values]
+        names = {"loss": self.loss_label, **_NAMES}
+        scores = [f"{label} {self.values[name]:.4f}" for name, label in names.items() if name in self.values]
         parts.append(", ".join(scores) or "no score yet")
         if self.state != "complete":
             parts.append(f"{self.state} after {self.num_folds} of {self.of_folds} folds")
@@ -101,6 +107,12 @@ def ranked_candidates(history: History) -> list[CandidateResult]:
     )
 
 
+def score_labels(candidates: Sequence[CandidateResult]) -> dict[str, str]:
+    """Return what tables call the scores of candidates, by the name in `values`."""
+    labels = {name: name for each in candidates for name in each.values}
+    return labels | {"loss": candidates[0].loss_label} if "loss" in labels else labels
+
+
 def _read(history: History, trials: list[Trial]) -> CandidateResult:
     complete = [trial for trial in trials if trial.state == "complete"]
     failed = [trial for trial in trials if trial.state == "failed"]
@@ -124,8 +136,12 @@ def _read(history: History, trials: list[Trial]) -> CandidateResult:
     first = trials[0]
     means = {name: math.fsum(values) / len(values) for name, values in known.items()}
     data = history.experiment.data
-    if "mae" in means and data is not None:
-        means["mae"] *= float(str(data.options.get(TARGET_SCALE, 1.0)))
+    scale = None if data is None else data.options.get(TARGET_SCALE)
+    if scale is not None:
+        means = {
+            _ERRORS.get(name, name): value * (float(str(scale)) if name in _ERRORS else 1.0)
+            for name, value in means.items()
+        }
     return CandidateResult(
         number=first.configuration + 1,
         family=family_of(first.params, history.experiment),
@@ -137,6 +153,7 @@ def _read(history: History, trials: list[Trial]) -> CandidateResult:
         values=means,
         trained_s=sum(trial.duration_s or 0.0 for trial in trials),
         message=(failed[-1].message or "").strip().partition("\n")[0] if failed else None,
+        loss_label="loss" if scale is None else "loss (standardised)",
     )
 
 
@@ -162,4 +179,4 @@ def describe_best(candidates: list[CandidateResult]) -> str | None:
     if best is None:
         return None
     folds = "" if best.state == "complete" else f" after {best.num_folds} of {best.of_folds} folds"
-    return f"best loss {best.loss:.4g} ({best.family}){folds}"
+    return f"best {best.loss_label} {best.loss:.4g} ({best.family}){folds}"

@@ -28,6 +28,9 @@ _IDENTIFIER_FRACTION = 0.9
 _NEARLY_DATES = 0.8
 _IDENTIFIER = re.compile(r"(^|[^a-z])(id|uuid|guid|index|key)$|^unnamed: \d+$", re.IGNORECASE)
 _CAMEL_IDENTIFIER = re.compile(r"[a-z](Id|ID)$")
+_DECIMAL_COMMA = re.compile(r"\s*[+-]?\d+,\d+\s*")
+# From this fraction of such numbers on, a column of texts is likely one of numbers.
+_NEARLY_NUMBERS = 0.8
 _MAX_NAMED = 5
 
 
@@ -67,7 +70,7 @@ def usable_columns(table: pd.DataFrame) -> UsableColumns:
     named = [name for name, column in others.items() if name not in texts and _is_identifier(name, column)]
     used = [name for name in columns if name not in texts and name not in named]
     notes = [f"columns without any value: {_listed(empty)}"] if empty else []
-    notes += _notes_of_identifiers(named, others)
+    notes += [*_notes_of_identifiers(named, others), *_notes_of_decimal_commas(others)]
     if texts and not used:
         return UsableColumns(tuple(texts), True, {}, tuple(notes))
     if not used:
@@ -138,6 +141,19 @@ def _notes_of_identifiers(names: Sequence[str], columns: dict[str, pd.Series]) -
         for name, value in first.items()
     ]
     return [f"left out columns that differ in nearly every row: {_listed(items)}"]
+
+
+def _notes_of_decimal_commas(columns: dict[str, pd.Series]) -> list[str]:
+    found = []
+    for name, column in columns.items():
+        values = column.dropna().astype(str).unique() if is_text(column) else ()
+        numbers = [value for value in values if _DECIMAL_COMMA.fullmatch(value)]
+        if numbers and len(numbers) >= _NEARLY_NUMBERS * len(values):
+            found.append(f"{name} (such as {numbers[0]!r})")
+    if not found:
+        return []
+    return [f"texts, as their numbers have decimal commas: {_listed(found)}; write them with points to have "
+            "them read as numbers"]  # fmt: skip
 
 
 def _notes_of_text(name: str, column: pd.Series) -> list[str]:

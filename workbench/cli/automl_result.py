@@ -38,13 +38,13 @@ def candidates_table(history: History, most: int) -> tuple[Table, int]:
     """
     from rich.text import Text
 
-    from workbench.automl_pipeline.candidate_results import ranked_candidates
+    from workbench.automl_pipeline.candidate_results import ranked_candidates, score_labels
     from workbench.automl_pipeline.model_selection import describe
     from workbench.cli.output import colour_of, make_table
 
     found = ranked_candidates(history)
-    scores = list(dict.fromkeys(name for each in found for name in each.values))
-    table = make_table("candidate", "state", "model", *scores, "folds", "training time", "params")
+    scores = score_labels(found)
+    table = make_table("candidate", "state", "model", *scores.values(), "folds", "training time", "params")
     colours = {"complete": "complete", "failed": "failed", "under way": "running"}
     for each in found[:most]:
         table.add_row(

@@ -227,10 +227,20 @@ def _show(
         )  # fmt: skip
     make_console().print(table)
     echo()
+    if link and (beside := _beside_frames(tiers)):
+        echo(f"bytes are those of frames; busiest link also counts {' and '.join(beside)}.")
     for line in verdict(system, plans, chosen):
         echo(line)
     if leaks is not None:
         _show_leaks(tiers, leaks)
+
+
+def _beside_frames(tiers: TiersFile) -> list[str]:
+    """Return what links carry beside frames."""
+    from workbench.deploy.placement.links import TLS_BYTES
+
+    tls = [f"{format_bytes(TLS_BYTES)} of TLS for each"] if tiers.privacy.transport == "mtls" else []
+    return [*tls, *([] if tiers.place.monitoring == "none" else ["heartbeats"])]
 
 
 def _show_leaks(tiers: TiersFile, leaks: list[Leak]) -> None:

@@ -151,6 +151,9 @@ def _show(found: list[Measured], expected: list[Expected], steps: list[dict[str,
         table.add_row("  expected", f"{other.accuracy:.4f}", *(format_duration(each) for each in times_s))
     make_console().print(table)
     echo()
+    for one, other in zip(found, expected, strict=True):
+        if other.full is not None:
+            echo(f"{one.scheduler}, expected: {other.full}")
     for one, steps_s in zip(found, steps, strict=True):
         echo(
             f"{one.scheduler}: {one.num_requests} requests, {one.num_unanswered} unanswered, "

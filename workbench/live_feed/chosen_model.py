@@ -70,11 +70,11 @@ def candidates(history: History) -> Candidates | None:
     if history.result is not None or not history.trials or not is_automatic(history.experiment):
         return None
     # Loaded for such runs only.
-    from workbench.automl_pipeline.candidate_results import describe_counts, ranked_candidates
+    from workbench.automl_pipeline.candidate_results import describe_counts, ranked_candidates, score_labels
     from workbench.automl_pipeline.model_selection import describe
 
     found = ranked_candidates(history)
-    scores = list(dict.fromkeys(name for each in found for name in each.values))
+    scores = score_labels(found)
     rows = tuple(
         (
             each.family, each.state,
@@ -84,5 +84,12 @@ def candidates(history: History) -> Candidates | None:
         )
         for each in found[:_MAX_ROWS]
     )  # fmt: skip
-    heads = ("model", "state", *(f"val_{name}" for name in scores), "folds", "training time", "with")
+    heads = (
+        "model",
+        "state",
+        *(f"val_{label}" for label in scores.values()),
+        "folds",
+        "training time",
+        "with",
+    )
     return Candidates(summary=describe_counts(found), columns=heads, rows=rows)

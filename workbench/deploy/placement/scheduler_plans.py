@@ -20,6 +20,7 @@ from workbench.deploy.placement.schedulers import policies_for
 from workbench.deploy.placement.system import System
 from workbench.deploy.placement.tiers_file import Objective
 from workbench.formatting import (
+    MISSING,
     format_bytes,
     format_duration,
     format_number,
@@ -134,18 +135,46 @@ def recommend(plans: Sequence[Plan], objective: Objective) -> Plan | None:
 
 
 def verdict(system: System, plans: Sequence[Plan], recommended: Plan | None) -> list[str]:
-    """Return in sentences what is recommended, whether a cut alone pays, and what would change the answer.
+    """Return in sentences what is recommended and what is full, whether a cut pays, and what would change it.
 
     Args:
         system: The system.
         plans: The plans.
         recommended: That which is recommended.
     """
+    full = {plan.scheduler: about_full(system, plan.outcome, (plan.p95_s, plan.high)) for plan in plans}
     lines = [_about_choice(system, plans, recommended)]
+    lines += [f"{scheduler}: {why}" for scheduler, why in full.items() if why is not None]
     if len(system.names) > 1:
         lines += [] if system.has_own_models else [_about_cut(system)]
         lines += [*_about_groups(system), *_about_changes(system)]
     return lines
+
+
+def about_full(system: System, outcome: Outcome, times_s: Sequence[float]) -> str | None:
+    """Return which tier or link is full, and its limit; None where none is.
+
+    Args:
+        system: The system.
+        outcome: What comes of it.
+        times_s: The times that are shown of it; infinite where there is no steady state.
+    """
+    loads = outcome.load | {f"the link {name}": load for name, load in outcome.link_load.items()}
+    busiest = max(loads, key=loads.__getitem__)
+    has_steady_times = bool(np.isfinite(times_s).all())
+    if loads[busiest] < 1.0 and has_steady_times:
+        return None
+    what = "is full" if loads[busiest] >= 1.0 else "may be full within the interval"
+    times = (
+        "the times grow with the number of requests"
+        if has_steady_times
+        else f"there are no steady times, which {MISSING} stands for"
+    )
+    return (
+        f"{busiest} {what}, at the load {format_number(loads[busiest])}: its queue then grows without end, "
+        f"and {times}. Its limit is {format_rate(system.arrivals_per_s / loads[busiest])} requests per "
+        f"second and machine of {system.names[0]}, which has {format_rate(system.arrivals_per_s)} now."
+    )
 
 
 def _about_choice(system: System, plans: Sequence[Plan], recommended: Plan | None) -> str:

@@ -21,7 +21,7 @@ import numpy as np
 from workbench.deploy.placement.assembly import assemble
 from workbench.deploy.placement.flows import Outcome
 from workbench.deploy.placement.links import HEADER_BYTES, TLS_BYTES
-from workbench.deploy.placement.scheduler_plans import expected_plans
+from workbench.deploy.placement.scheduler_plans import about_full, expected_plans
 from workbench.deploy.placement.stages import Stages
 from workbench.deploy.placement.system import System
 from workbench.deploy.placement.tiers_file import HERE, Privacy, TiersFile
@@ -41,12 +41,14 @@ class Expected:
         p50_s: Their median.
         p95_s: Their 95th percentile.
         accuracy: Share of correct answers.
+        full: Which tier or link is full, and its limit, in a sentence; None where none is.
     """
 
     mean_s: float
     p50_s: float
     p95_s: float
     accuracy: float
+    full: str | None = None
 
 
 def system_here(
@@ -131,7 +133,8 @@ def expected_of(
         response_s = outcome.response_s + random.choice(beyond_s, len(outcome.response_s))
         p50_s, p95_s = np.quantile(response_s, [0.5, 0.95], method="lower")
         mean_s = float(means[name].response_s.mean() + beyond_s.mean())
-        found[name] = Expected(mean_s, float(p50_s), float(p95_s), outcome.accuracy)
+        full = about_full(system, outcome, (mean_s, float(p95_s)))
+        found[name] = Expected(mean_s, float(p50_s), float(p95_s), outcome.accuracy, full)
     return found
 
 
