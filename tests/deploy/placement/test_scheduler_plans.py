@@ -26,16 +26,16 @@ def test_a_jammed_scheduler_is_never_recommended() -> None:
 def test_a_plan_without_steady_times_names_what_is_full_and_its_limit() -> None:
     given = system(devices=1, servers=1, arrivals_per_s=12.0, link_s=0.05, device_s=(1e-4, 0.2))
     for plans, times in (
-        (expected_plans(given, 0.0), "there are no steady times, which \u2013 stands for"),
-        (played_plans(given, 2_000), "the times grow with the number of requests"),
+        (expected_plans(given, 0.0), "there are no steady times (\u2013)"),
+        (played_plans(given, 2_000), "times grow with the requests"),
     ):
         about = [line for line in verdict(given, plans, None) if line.startswith("cloud: ")]
         assert len(about) == 1
-        assert about[0].startswith("cloud: the link end-cloud is full, at the load 1.")
+        assert about[0].startswith("cloud: the link end-cloud is full (load 1")
         assert times in about[0]
     # 12 / s of 0.1 s each.
     expected = expected_plans(given, 0.0)
-    assert any("Its limit is 10 requests per second" in line for line in verdict(given, expected, None))
+    assert any("its limit is 10 requests per second" in line for line in verdict(given, expected, None))
     quiet = system(arrivals_per_s=1e-3)
     assert not any("is full" in line for line in verdict(quiet, expected_plans(quiet, 0.0), None))
 

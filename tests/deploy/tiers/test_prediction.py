@@ -74,7 +74,7 @@ def test_an_expectation_without_steady_times_names_the_full_link() -> None:
     full = system(devices=1, servers=1, arrivals_per_s=12.0, link_s=0.05, device_s=(1e-4, 0.2))
     found = expected_of(full, probes(0.0, 0.0))["cloud"].full
     assert found is not None
-    assert found.startswith("the link end-cloud is full, at the load 1.2: ")
+    assert found.startswith("the link end-cloud is full (load 120%)")
 
 
 def test_what_is_expected_is_that_of_the_samples_that_were_sent() -> None:

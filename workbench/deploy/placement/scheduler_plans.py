@@ -165,15 +165,11 @@ def about_full(system: System, outcome: Outcome, times_s: Sequence[float]) -> st
     if loads[busiest] < 1.0 and has_steady_times:
         return None
     what = "is full" if loads[busiest] >= 1.0 else "may be full within the interval"
-    times = (
-        "the times grow with the number of requests"
-        if has_steady_times
-        else f"there are no steady times, which {MISSING} stands for"
-    )
+    times = "times grow with the requests" if has_steady_times else f"there are no steady times ({MISSING})"
     return (
-        f"{busiest} {what}, at the load {format_number(loads[busiest])}: its queue then grows without end, "
-        f"and {times}. Its limit is {format_rate(system.arrivals_per_s / loads[busiest])} requests per "
-        f"second and machine of {system.names[0]}, which has {format_rate(system.arrivals_per_s)} now."
+        f"{busiest} {what} (load {format_percent(loads[busiest])}), so that its queue grows without end and "
+        f"{times}; its limit is {format_rate(system.arrivals_per_s / loads[busiest])} requests per second "
+        f"and machine of {system.names[0]}."
     )
 
 
