@@ -231,14 +231,9 @@ def _add_slice_points(
 
 def draw_importance(data: ImportanceData, metric: str) -> go.Figure:
     """Draw one bar with its interval per parameter; nothing for those that chance could explain."""
-    undecided = ", ".join(short(name, 30) for name in data.by_chance)
-    unclear = ", ".join(short(name, 30) for name in data.unclear)
-    notes = [f"No more than chance: {undecided}"] * bool(undecided) + [f"Hardly known: {unclear}"] * bool(
-        unclear
-    )
-    figure = new_figure("Parameter importance", ". ".join(notes))
+    figure = new_figure("Parameter importance", ". ".join(data.notes(lambda name: short(name, 30))))
     if not data.names:
-        text = "No parameter decided more than chance could." if undecided else "Too few trials."
+        text = "No parameter decided more than chance could." if data.by_chance else "Too few trials."
         return show_message(figure, text)
     bars = list(zip(data.names, data.shares, data.low, data.high, strict=True))[::-1]
     figure.add_bar(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -97,6 +97,11 @@ class ImportanceData:
     high: tuple[float, ...]
     by_chance: tuple[str, ...] = ()
     unclear: tuple[str, ...] = ()
+
+    def notes(self, written: Callable[[str], str] = str) -> list[str]:
+        """Return which parameters the shares do not settle, each name as `written` writes it."""
+        groups = (("No more than chance", self.by_chance), ("Little was learnt about", self.unclear))
+        return [f"{lead}: {', '.join(map(written, names))}" for lead, names in groups if names]
 
 
 def prepare_importance(importance: Mapping[str, tuple[float, float, float]]) -> ImportanceData:

@@ -215,9 +215,8 @@ class _Figures:
         if not self.importance:
             return ""
         caption = "How much each parameter decides over the whole space, with its 90 % interval."
-        known = prepare_importance(self.importance)
-        for lead, names in (("No more than chance", known.by_chance), ("Hardly known", known.unclear)):
-            caption += f" {lead}: {text(', '.join(names))}." * bool(names)
+        for note in prepare_importance(self.importance).notes():
+            caption += f" {text(note)}."
         if self.how_to_freeze is not None:
             command = shlex.join(["workbench", *self.how_to_freeze.words])
             caption += f" {text(self.how_to_freeze.lead)}: <code>{text(command)}</code>"
