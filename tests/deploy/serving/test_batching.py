@@ -88,20 +88,6 @@ def test_a_single_request_waits_for_no_other() -> None:
     assert model.batches == [[5]]
 
 
-def test_a_request_that_is_the_only_one_does_not_pass_through_the_queue() -> None:
-    model = Model()
-    queue = BatchQueue(model, BatchTimes(1e-5, 1e-6), max_batch=4, latency_s=1.0, limit_rows=100)
-
-    async def use() -> list[Answer]:
-        with pytest.raises(ValueError, match="negative"):
-            await queue.answer(rows_of(-1), is_alone=True)
-        return await queue.answer(rows_of(1, 2), is_alone=True)
-
-    assert values_of(asyncio.run(use())) == [2, 4]  # nothing empties this queue
-    assert model.batches == [[-1], [1, 2]]
-    queue.close()
-
-
 @pytest.mark.parametrize("times", [SLOW, BatchTimes(0.0, 1e-6)])
 def test_a_large_request_is_computed_in_parts_and_answered_in_order(times: BatchTimes) -> None:
     model = Model()

@@ -197,7 +197,7 @@ class Service:
                 )  # fmt: skip
             version = model.version
             read = version.reader.read(rows)
-            answers = await model.queue.answer(read, is_alone=self.num_accepted == 1)
+            answers = await model.queue.answer(read)
             for row, answer in zip(read, answers, strict=True):
                 if notes := version.reader.notes(row):
                     answer["notes"] = notes

@@ -1,7 +1,6 @@
 """Rows of concurrent requests, predicted together: a bounded queue and the loop that empties it.
 
-A row never waits for others to arrive: those that arrive while the model computes form the next batch, and a
-request that is the only one does not pass through the queue where the model is fast. How
+A row never waits for others to arrive: those that arrive while the model computes form the next batch. How
 large a batch may be follows from what batches took on this machine when the model was opened. What is
 refused is never queued, and what was queued is always answered. HTTP is left to `app`.
 """
@@ -156,12 +155,8 @@ class BatchQueue:
             per_row_s = self._times.seconds(size) * self._slower / size
             raise QueueFullError(max(1, math.ceil(self.num_waiting * per_row_s)))
 
-    async def answer(self, rows: Sequence[Row], *, is_alone: bool = False) -> list[Answer]:
+    async def answer(self, rows: Sequence[Row]) -> list[Answer]:
         """Return the answers of the model, one for each row, in their order.
-
-        Args:
-            rows: The rows of a request.
-            is_alone: Whether no other request is under way: then a short batch is computed at once.
 
         Raises:
             QueueFullError: If the queue has no room for them: then none of them is computed.
@@ -170,11 +165,6 @@ class BatchQueue:
         self.check_room(len(rows))
         loop = asyncio.get_running_loop()
         size = self.batch_limit
-        is_short = len(rows) <= size and self._times.seconds(len(rows)) < INLINE_S
-        if is_alone and is_short and not self._waiting:
-            only = _Waiting(rows, loop.create_future())
-            await self._compute([only])
-            return only.answered.result()
         parts = [_Waiting(rows[at : at + size], loop.create_future()) for at in range(0, len(rows), size)]
         self._waiting.extend(parts)
         self.num_waiting += len(rows)
