@@ -150,18 +150,9 @@ def _continue(run: Run, *, detach: bool, launcher: str, address: str | None, as_
         if not run.is_under_way:
             start(run, launcher=launcher, address=address)  # resuming would void a stop that came meanwhile
 
-    if launcher == "inline" and driver_after is not None and not detach:
-        return follow_run(run, as_json=as_json, with_report=True, drive=drive)
-    try:
-        with waiting_for_the_driver(run):
-            drive()
-    except KeyboardInterrupt:
-        return interrupted(run, launcher)
-    if detach:
-        how = "already under way:" if driver_after is None else "resumed"
-        return detached(run, as_json=as_json, how=how)
-    return follow_run(
-        run, as_json=as_json, with_report=True, driver_after=driver_after,
+    return _start_and_follow(
+        run, drive, launcher, detach=detach, as_json=as_json, is_driven=driver_after is None,
+        how="already under way:" if driver_after is None else "resumed", driver_after=driver_after,
         when_lost=drive_again,  # if the driver was about to die, the user need not repeat the command
     )  # fmt: skip
 
@@ -183,10 +174,24 @@ def replay(run_id: str, detach: bool, launcher: str, address: str | None, as_jso
 
 
 def _start_and_follow(
-    run: Run, drive: Callable[[], None], launcher: str, *, detach: bool, as_json: bool
+    run: Run, drive: Callable[[], None], launcher: str, *, detach: bool, as_json: bool,
+    is_driven: bool = False, how: str = "started", driver_after: int | None = None,
+    when_lost: Callable[[], object] | None = None,
 ) -> int:  # fmt: skip
-    """Start the driver of a new run and follow it, meanwhile where this process drives it."""
-    if launcher == "inline" and not detach:
+    """Start the driver of a run and follow it, meanwhile where this process drives it.
+
+    Args:
+        run: The run.
+        drive: Starts the driver, or drives the run in this process.
+        launcher: Name of the launcher.
+        detach: Whether it is not followed.
+        as_json: As in `follow_to_end`.
+        is_driven: Whether it has a driver already.
+        how: What is printed of a run that is not followed.
+        driver_after: As in `follow_to_end`.
+        when_lost: As in `follow_run`.
+    """
+    if launcher == "inline" and not (is_driven or detach):
         return follow_run(run, as_json=as_json, with_report=True, drive=drive)
     try:
         with waiting_for_the_driver(run):
@@ -194,8 +199,8 @@ def _start_and_follow(
     except KeyboardInterrupt:
         return interrupted(run, launcher)
     if detach:
-        return detached(run, as_json=as_json)
-    return follow_run(run, as_json=as_json, with_report=True)
+        return detached(run, as_json=as_json, how=how)
+    return follow_run(run, as_json=as_json, with_report=True, driver_after=driver_after, when_lost=when_lost)
 
 
 def follow_run(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic import JsonValue
@@ -192,15 +192,8 @@ def _check_shard(plan: Plan, params: Mapping[str, JsonValue]) -> None:
     if plan.shard == 0 or plan.strategy not in STRATEGIES:
         return
     if not capabilities_of(plan.strategy).takes_shard:
-        able = _taking_shards()
-        raise ExperimentError(
-            f"{plan.strategy} divides no parameters among some of its replicas",
-            field=field_of("plan", "shard", params),
-            allowed=f"auto; a number with plan.strategy {' or '.join(able)}",
-            next_step=f"Remove it, or search it only where it applies: when: {{strategy: {able[0]}}}."
-            if "shard" in params
-            else f"Remove it, or set plan.strategy to {able[0]}.",
-        )
+        problem = f"{plan.strategy} divides no parameters among some of its replicas"
+        raise _needs_strategy(problem, "shard", params, "auto; a number", _taking_shards())
     if plan.replicas % plan.shard:
         replicas = "workers" if plan.workers_per_replica == 1 else "replicas"
         raise ExperimentError(
@@ -216,14 +209,8 @@ def _check_bucket(plan: Plan, params: Mapping[str, JsonValue]) -> None:
         return
     if not capabilities_of(plan.strategy).holds_whole_model:
         able = strategies_that(lambda can: can.holds_whole_model and can.max_workers is None)
-        raise ExperimentError(
-            f"{plan.strategy} exchanges no buckets of gradients",
-            field=field_of("plan", "bucket", params),
-            allowed=f"auto, default; a size with plan.strategy {' or '.join(able)}",
-            next_step=f"Remove it, or search it only where it applies: when: {{strategy: {able[0]}}}."
-            if "bucket" in params
-            else f"Remove it, or set plan.strategy to {able[0]}.",
-        )
+        problem = f"{plan.strategy} exchanges no buckets of gradients"
+        raise _needs_strategy(problem, "bucket", params, "auto, default; a size", able)
     if plan.exchange in EXCHANGES and not exchange_capabilities(plan.exchange).is_by_bucket:
         raise ExperimentError(
             f"the exchange {plan.exchange} sends no buckets of gradients",
@@ -231,6 +218,28 @@ def _check_bucket(plan: Plan, params: Mapping[str, JsonValue]) -> None:
             allowed="auto, default; a size with another exchange",
             next_step=f"Remove it, or set plan.exchange to {USUAL}.",
         )
+
+
+def _needs_strategy(
+    problem: str, name: str, params: Mapping[str, JsonValue], allowed: str, able: Sequence[str]
+) -> ExperimentError:
+    """Return the refusal of a dimension of the plan that only some strategies have.
+
+    Args:
+        problem: What the strategy cannot do.
+        name: The dimension.
+        params: The configuration, which may have searched it.
+        allowed: What is allowed in any case, and what with these strategies.
+        able: The strategies that have it.
+    """
+    return ExperimentError(
+        problem,
+        field=field_of("plan", name, params),
+        allowed=f"{allowed} with plan.strategy {' or '.join(able)}",
+        next_step=f"Remove it, or search it only where it applies: when: {{strategy: {able[0]}}}."
+        if name in params
+        else f"Remove it, or set plan.strategy to {able[0]}.",
+    )
 
 
 def _check_gradient_hook(plan: Plan, training: Training, params: Mapping[str, JsonValue]) -> None:
