@@ -18,6 +18,11 @@ from tests.services.postgresql import PASSWORD, Server, find_programs
 from tests.services.s3 import S3Server
 from workbench.head import spare_processes
 
+# Else each of the hundreds of processes that tests start compiles the sources of this project for itself,
+# which takes one that trains two to four seconds.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
 # Machines that run tests are shared: how long an example takes says nothing about the code.
 # And whoever changes something wants to see the same examples before and after.
 settings.register_profile(

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from onnxscript import TracedOnnxFunction
 from torch import nn
 
 from workbench.deploy.onnx_export import difference_of, write_onnx
@@ -22,6 +23,21 @@ def test_several_inputs_keep_their_names_and_take_any_batch(tmp_path: Path) -> N
     left, right = torch.randn(9, 3, 4), torch.randn(9, 5, 4)
     found = torch.from_numpy(session.run(None, {"left": left.numpy(), "right": right.numpy()})[0])
     assert difference_of(found, Pair()(left, right)) <= 1e-5
+
+
+def test_the_operators_of_onnx_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_onnx(nn.Linear(3, 2), torch.ones(2, 3), tmp_path / "first.onnx")
+    reading = TracedOnnxFunction.function_ir
+    num_read = 0
+
+    def count(operator: TracedOnnxFunction) -> object:
+        nonlocal num_read
+        num_read += 1
+        return reading.__get__(operator)
+
+    monkeypatch.setattr(TracedOnnxFunction, "function_ir", property(count))
+    write_onnx(nn.Linear(3, 2), torch.ones(2, 3), tmp_path / "second.onnx")
+    assert num_read < 50
 
 
 class _LooksAtValues(nn.Module):

@@ -6,6 +6,8 @@ What turns a user's rows into the input of the module, and its outputs into answ
 from __future__ import annotations
 
 import contextlib
+import functools
+import importlib
 import inspect
 import logging
 import warnings
@@ -52,6 +54,7 @@ def write_onnx(model: nn.Module, example: Tensor | tuple[Tensor, ...], path: Pat
     arguments = tuple(_resized(one, max(2, len(one))) for one in arguments)
     try:
         with _quiet():
+            _read_operators_once()
             torch.onnx.export(
                 model, arguments, str(path), dynamo=True, external_data=False, opset_version=OPSET,
                 dynamic_shapes=tuple({0: batch} for _ in arguments), verbose=False,
@@ -68,6 +71,18 @@ def write_onnx(model: nn.Module, example: Tensor | tuple[Tensor, ...], path: Pat
         ) from error
     finally:
         model.train(was_training)
+
+
+@functools.cache
+def _read_operators_once() -> None:
+    """Let torch keep what it reads of the operators of ONNX.
+
+    It parses the source of all 500 at each export, which takes longer than a small model itself. Where
+    another version of torch keeps them elsewhere, it goes on doing so.
+    """
+    with contextlib.suppress(ImportError, AttributeError):
+        operators: Any = importlib.import_module("torch.onnx._internal._lazy_import").onnxscript_apis
+        operators.get_torchlib_ops = functools.cache(operators.get_torchlib_ops)
 
 
 def _compare(model: nn.Module, arguments: tuple[Tensor, ...], path: Path) -> None:
