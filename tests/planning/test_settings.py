@@ -218,9 +218,17 @@ def test_stages_that_do_not_go_with_the_rest_are_refused(plan: dict[str, Any], f
 
 
 def test_copies_of_a_model_in_stages_grow_as_a_whole() -> None:
-    plan = settle(plan={"stages": 2}, training={"global_batch": 64}).plan
+    sections: dict[str, Any] = {
+        "plan": {"strategy": "pipeline", "workers": 2}, "training": {"global_batch": 64}
+    }  # fmt: skip
+    plan = settle(**sections).plan
     assert with_workers(plan, 3) is None
-    assert with_workers(plan, 4) == PartialPlan.of(workers=4, micro_batch=32, accumulation=1)
+    grown = with_workers(plan, 4)
+    assert grown is not None
+    assert grown == PartialPlan.of(workers=4, micro_batch=32, accumulation=1, stages=2)
+    # Where the number of stages is open, as many workers would be one copy.
+    again = resolve(experiment(**sections), {}, num_train_samples=1438, decided=grown).plan
+    assert (again.stages, again.replicas, again.global_batch) == (2, 2, 64)
 
 
 def test_the_strategy_follows_the_number_of_workers() -> None:

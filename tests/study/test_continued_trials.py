@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
+
 from tests.builders.studies import Drive, make_experiment
 from workbench.events import TrialEnded, TrialProposed, TrialReported
 from workbench.experiment import Experiment
 from workbench.study import Proposal, Study
+from workbench.study.pruners import CurvePruner
 
 RUNGS = 16
 NUM_FLAT = 2
@@ -102,3 +105,27 @@ def test_it_can_be_left_out_and_a_function_without_a_folder_is_never_continued()
         assert isinstance(ended, TrialEnded)
         assert ended.state == "pruned"
         assert drive.study.needed() == set()
+
+
+def test_their_chances_are_forecast_once_until_something_new_is_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    drive, forecasts = Drive(late_bloomers()), []
+    chance_of_best = CurvePruner.chance_of_best
+
+    def count(pruner: CurvePruner, study: Any, trial: Any) -> float:
+        forecasts.append(trial.number)
+        return chance_of_best(pruner, study, trial)
+
+    for _ in range(NUM_FLAT + 1):
+        train_next(drive)
+    monkeypatch.setattr(CurvePruner, "chance_of_best", count)
+    for _ in range(5):
+        assert not drive.study.has_confirmations
+    assert forecasts == [NUM_FLAT]
+    assert train_next(drive).resumes is None, "its proposal reads what is known"
+    found = len(forecasts)
+    again = drive.rebuilt().ask()
+    assert again is not None
+    assert drive.study.has_confirmations == (again.resumes is not None)
+    assert NUM_FLAT in forecasts[found:], "what that trial reported counts"

@@ -116,3 +116,21 @@ class Waiting(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         time.sleep(self._sample_s * len(inputs))
         return self.layers(inputs)
+
+
+class _WaitingBlock(nn.Module):
+    def __init__(self, num_inputs: int, num_outputs: int, sample_s: float) -> None:
+        super().__init__()
+        self._sample_s = sample_s
+        self.linear = nn.Linear(num_inputs, num_outputs)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        time.sleep(self._sample_s * len(inputs))
+        return torch.tanh(self.linear(inputs))
+
+
+def waiting_blocks(config: dict[str, Any]) -> nn.Module:
+    """Return a network of blocks that take their time for each sample, to be divided into two stages."""
+    sample_s = config["sample_s"]
+    blocks = (_WaitingBlock(64, 32, sample_s), _WaitingBlock(32, 32, sample_s))
+    return nn.Sequential(nn.Flatten(), *blocks, nn.Linear(32, 10))

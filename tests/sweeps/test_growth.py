@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.services.sweeps import Sweep, make_experiment
+from tests.services.clusters import Cluster
+from tests.services.sweeps import Sweep, make_experiment, start_on
 from workbench.events import (
     AttemptEnded,
     DriverStarted,
@@ -202,3 +203,56 @@ def test_a_grown_trial_goes_on_where_there_are_fewer_workers_by_now(store: Store
     assert (trial.state, trial.attempts) == ("complete", 2)
     assert (trial.plan.workers, trial.plan.global_batch) == (1, 64)
     assert "there are no longer 8" in sweep.of(AttemptEnded)[-1].message
+
+
+def remember_restarts(store: Store, measured: Any) -> None:
+    """Add a run that measured how little a restart costs, instead of the 10 s that are assumed."""
+    with store.writer(store.create_run(measured), owner_pid=1, owner_host="elsewhere") as writer:
+        writer.append(
+            DriverStarted(pid=1, host="elsewhere", num_cpus=4),
+            RunStateChanged(state="running"),
+            TrialProposed(trial=0, params={"epochs": 6}, configuration=0, seed=1),
+            ResizeMeasured(
+                trial=0, attempt=1, samples_per_s=2.0, restart_s=0.1, from_workers=1, to_workers=2,
+                saving_s=1.0,
+            ),
+            RunStateChanged(state="stopped", reason="person"),
+        )  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.ray
+def test_a_copy_in_two_stages_grows_to_two_copies_and_ends_as_if_it_had_not(
+    store: Store, tmp_path: Path
+) -> None:
+    def in_stages(workers: int, epochs: int, *, elastic: bool, sample_s: float = 0.0005) -> Any:
+        return experiment(
+            epochs=(epochs,), name="stages", resources={"elastic": elastic, "max_retries": 0},
+            model={"name": "tests.sweeps.sweep_models:waiting_blocks", "sample_s": sample_s},
+            # How many stages a model has is open where a strategy is written.
+            plan={"workers": workers, "strategy": "pipeline"} | ({"stages": 2} if workers == 4 else {}),
+        )  # fmt: skip
+
+    cluster = Cluster(tmp_path / "cluster", head_cpus=4)
+    try:
+        start_on(cluster, store, in_stages(4, 2, elastic=False), tmp_path).wait("complete", timeout_s=180)
+        grows = in_stages(2, 6, elastic=True)
+        remember_restarts(store, grows)
+        sweep = start_on(cluster, store, grows, tmp_path).wait("complete", timeout_s=180)
+        plain = start_on(cluster, store, in_stages(2, 6, elastic=False, sample_s=0.0), tmp_path)
+        plain.wait("complete", timeout_s=180)
+    finally:
+        cluster.close()
+
+    [resized] = sweep.of(TrialResized)
+    assert (resized.from_workers, resized.to_workers) == (2, 4)
+    first, second = sweep.of(TrialStarted)
+    assert (len(first.worker_pids), len(second.worker_pids)) == (2, 4)
+    assert second.resumed_from is not None
+    before, after = (event.plan for event in sweep.of(TrialPlanned))
+    assert (before["stages"], after["stages"], after["micro_batch"]) == (2, 2, 32)
+    assert before["global_batch"] == after["global_batch"] == 64
+    [trial], [undisturbed] = sweep.trials, plain.trials
+    assert (trial.state, trial.last_step) == ("complete", undisturbed.last_step)
+    assert trial.values == pytest.approx(undisturbed.values, abs=1e-5)
+    sweep.assert_sound()

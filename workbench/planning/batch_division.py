@@ -39,9 +39,9 @@ def with_workers(
         fixed: What must stay as it is: micro_batch, accumulation, both or neither.
 
     Returns:
-        Workers, micro batch and accumulation for the same global batch and size of a replica: with more
-        workers less accumulation first, and a smaller micro batch only where that is not enough; None where
-        there is no such division.
+        Workers, micro batch and accumulation for the same global batch, and the axes along which workers
+        share a replica, as they are: with more workers less accumulation first, and a smaller micro batch
+        only where that is not enough; None where there is no such division.
     """
     global_batch, micro_batch, accumulation = plan.global_batch, plan.micro_batch, plan.accumulation
     replicas, rest = divmod(num_workers, plan.workers_per_replica)
@@ -50,10 +50,12 @@ def with_workers(
     if replicas % (plan.shard or 1):
         return None
     part = global_batch // replicas
+    # Where it is left open, a strategy would divide the model among all workers.
+    axes = {axis: size for axis, size in (("stages", plan.stages), ("tensor", plan.tensor)) if size > 1}
     for size in range(min(micro_batch, part), 0, -1):
         is_kept = "micro_batch" not in fixed or size == micro_batch
         if part % size == 0 and is_kept and ("accumulation" not in fixed or part // size == accumulation):
-            return PartialPlan.of(workers=num_workers, micro_batch=size, accumulation=part // size)
+            return PartialPlan.of(workers=num_workers, micro_batch=size, accumulation=part // size, **axes)
     return None
 
 

@@ -78,6 +78,7 @@ class Projection:
         self._resumes = can_resume(experiment)
         self.stopped: dict[int, FrozenTrial] = {}
         """By configuration, the stopped trials that may still be continued."""
+        self._known_chances: dict[int, float] | None = None  # None where they are to be forecast again
         self._storage = _Memory()
         with quiet():
             samplers.check(experiment)
@@ -111,6 +112,7 @@ class Projection:
         Returns:
             The configuration.
         """
+        self._known_chances = None
         with quiet():
             uses_sampler = sampled and (params is None or self._experiment.sampler.kind.keeps_notes)
             if uses_sampler:
@@ -152,6 +154,7 @@ class Projection:
         Returns:
             Whether the pruner would stop it.
         """
+        self._known_chances = None
         trial_id = self._id(self._running[configuration])
         if len(values) == 1:
             self._storage.set_trial_intermediate_value(trial_id, step, values[0])
@@ -170,6 +173,7 @@ class Projection:
             configuration: Number of the configuration, which is no longer running.
             outcome: The outcome over its repeats.
         """
+        self._known_chances = None
         trial = self._running.pop(configuration)
         violations = outcome.violations(self._experiment.constraints)
         if self._experiment.sampler.kind.needs_every_limit:
@@ -186,7 +190,8 @@ class Projection:
             self.stopped[configuration] = ended
             if len(self.stopped) > _MAX_STOPPED:
                 chances = self._chances()
-                del self.stopped[min(chances, key=chances.__getitem__)]
+                dropped = min(chances, key=chances.__getitem__)
+                del self.stopped[dropped], chances[dropped]
 
     def to_resume(self) -> int | None:
         """Return the stopped configuration that should be continued now; None if there is none."""
@@ -194,13 +199,18 @@ class Projection:
         return number if isinstance(self._pruner, CurvePruner) and self._pruner.may_resume(chance) else None
 
     def _chances(self) -> dict[int, float]:
-        """Return the probability of each stopped configuration to end as the best."""
-        if not self.stopped:
-            return {}
-        assert isinstance(self._pruner, CurvePruner)
-        pruner, study = self._pruner, self._study
-        with quiet():
-            return {number: pruner.chance_of_best(study, trial) for number, trial in self.stopped.items()}
+        """Return the probability of each stopped configuration to end as the best.
+
+        They are forecast once until something else is known: the driver reads them at every look.
+        """
+        if self._known_chances is None and self.stopped:
+            assert isinstance(self._pruner, CurvePruner)
+            pruner, study = self._pruner, self._study
+            with quiet():
+                self._known_chances = {
+                    number: pruner.chance_of_best(study, trial) for number, trial in self.stopped.items()
+                }
+        return self._known_chances or {}
 
     def _translate(self, outcome: Outcome) -> tuple[TrialState, list[float] | None]:
         if outcome.state == "complete":
@@ -230,6 +240,7 @@ class Projection:
             reports: Pairs of rung and value of the objective, as reported then.
             run_id: The earlier run that it is of; None if it is of this one, from another space.
         """
+        self._known_chances = None
         complete = outcome.state == "complete"
         violations = outcome.violations(self._experiment.constraints)
         with quiet():

@@ -40,6 +40,30 @@ def test_a_plan_without_steady_times_names_what_is_full_and_its_limit() -> None:
     assert not any("is full" in line for line in verdict(quiet, expected_plans(quiet, 0.0), None))
 
 
+def test_where_no_scheduler_keeps_up_the_closest_is_named_and_what_it_needs() -> None:
+    given = system(devices=1, servers=1, arrivals_per_s=40.0, link_s=0.05, device_s=(0.04, 0.04))
+    plans = expected_plans(given, 0.0)
+    assert min(plan.outcome.highest_load for plan in plans) >= 1.0
+    about = verdict(given, plans, recommend(plans, Objective()))[0]
+    assert about == (
+        "No scheduler keeps up with 40 requests per second and machine of end. threshold comes closest, with "
+        "fewer than 25: for 40 it needs more than 1.6 times the speed of end."
+    )
+    limit = 25.0
+    fits = expected_plans(system(
+        devices=1, servers=1, arrivals_per_s=0.97 * limit, link_s=0.05, device_s=(0.04, 0.04)
+    ), 0.0)  # fmt: skip
+    assert recommend(fits, Objective()) is not None
+
+
+def test_a_plan_that_is_full_is_never_called_the_fastest() -> None:
+    given = system(devices=1, servers=1, arrivals_per_s=12.0, link_s=0.05, device_s=(1e-4, 0.2))
+    plans = played_plans(given, 2_000)
+    about = verdict(given, plans, None)[0]
+    keeping_up = [plan.scheduler for plan in plans if plan.outcome.highest_load < 1.0]
+    assert any(f"the fastest is {name}," in about for name in keeping_up)
+
+
 def test_nothing_is_recommended_beyond_the_limits() -> None:
     given = system().with_load(0.5)
     plans = expected_plans(given, 0.05)

@@ -159,7 +159,7 @@ def about_full(system: System, outcome: Outcome, times_s: Sequence[float]) -> st
         outcome: What comes of it.
         times_s: The times that are shown of it; infinite where there is no steady state.
     """
-    loads = outcome.load | {f"the link {name}": load for name, load in outcome.link_load.items()}
+    loads = _loads(outcome)
     busiest = max(loads, key=loads.__getitem__)
     has_steady_times = bool(np.isfinite(times_s).all())
     if loads[busiest] < 1.0 and has_steady_times:
@@ -175,7 +175,10 @@ def about_full(system: System, outcome: Outcome, times_s: Sequence[float]) -> st
 
 def _about_choice(system: System, plans: Sequence[Plan], recommended: Plan | None) -> str:
     if recommended is None:
-        fastest = min(plans, key=lambda plan: plan.p95_s)
+        keeping_up = [plan for plan in plans if plan.outcome.highest_load < 1.0]
+        if not keeping_up:
+            return _about_too_many(system, plans)
+        fastest = min(keeping_up, key=lambda plan: plan.p95_s)
         return (
             f"No scheduler meets place.objective; the fastest is {fastest.scheduler}, with p95 "
             f"{format_duration(fastest.p95_s)} and accuracy {fastest.outcome.accuracy:.4f}."
@@ -188,6 +191,28 @@ def _about_choice(system: System, plans: Sequence[Plan], recommended: Plan | Non
         f"Recommended: {what}, with p95 {format_duration(recommended.p95_s)} and accuracy "
         f"{recommended.outcome.accuracy:.4f}."
     )
+
+
+def _about_too_many(system: System, plans: Sequence[Plan]) -> str:
+    """Return which scheduler comes closest where none keeps up, and what would make the requests fit."""
+    closest = min(plans, key=lambda plan: (plan.outcome.highest_load, sum(_loads(plan.outcome).values())))
+    first, now = system.names[0], format_rate(system.arrivals_per_s)
+    limit = format_rate(system.arrivals_per_s / closest.outcome.highest_load)
+    needs = []
+    for name, load in _loads(closest.outcome).items():
+        if load >= 1.0:
+            is_tier = name in closest.outcome.load
+            what = "speed of" if name == first else "machines of" if is_tier else "bandwidth of"
+            needs.append(f"{format_number(load)} times the {what} {name}")
+    return (
+        f"No scheduler keeps up with {now} requests per second and machine of {first}. {closest.scheduler} "
+        f"comes closest, with fewer than {limit}: for {now} it needs more than {' and '.join(needs)}."
+    )
+
+
+def _loads(outcome: Outcome) -> dict[str, float]:
+    """Return the load of each tier and of each link that is used, by what it is called in a sentence."""
+    return outcome.load | {f"the link {name}": load for name, load in outcome.link_load.items()}
 
 
 def _about_cut(system: System) -> str:
