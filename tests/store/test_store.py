@@ -143,6 +143,26 @@ def test_run_is_found_by_a_beginning_that_only_it_has(store: Store) -> None:
         store.run("%")
 
 
+def test_run_is_found_by_a_name_that_only_it_has(store: Store) -> None:
+    names = {
+        "cnn-1": "cnn",
+        "cnn-small-1": "cnn-small",
+        "cnn-small-2": "Small one",
+        "x-1": "lstm",
+        "x-2": "lstm",
+    }
+    for run_id, name in names.items():
+        store.create_run(make_experiment(name=name), run_id=run_id)
+    assert store.run("cnn").run_id == "cnn-1"
+    assert store.run("Small one").run_id == "cnn-small-2"
+    with pytest.raises(
+        RunNotFoundError, match=r"'lstm' is the name of several runs: x-2, x-1.*last for the newest"
+    ):
+        store.run("lstm")
+    store.create_run(make_experiment(name="cnn-1"), run_id="other")
+    assert store.run("cnn-1").run_id == "cnn-1"
+
+
 def test_unknown_run_lists_near_names(store: Store) -> None:
     with pytest.raises(RunNotFoundError, match="no runs yet"):
         store.run("last")

@@ -74,7 +74,7 @@ class AutoML:
         """Attach to an AutoML run that was started earlier, by this or another process.
 
         Args:
-            run_id: A run id, a unique prefix of one, or "last".
+            run_id: A run id, a prefix or a name that only one run has, or "last".
             store: The store; None for the usual one.
 
         Raises:

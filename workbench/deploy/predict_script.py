@@ -36,15 +36,27 @@ def read(path):
     return {taken["name"]: rows.reshape(len(rows), *taken["shape"]).astype(taken["dtype"])}
 '''
 
+_ROWS = '''
+
+def rows_of(path, columns):
+    """Return the rows of a table, which must have these columns."""
+    with open(path, newline="", encoding="utf-8-sig") as file:
+        table = csv.DictReader(file, restval="")
+        if missing := [name for name in columns if name not in (table.fieldnames or [])]:
+            known = ", ".join(table.fieldnames or [])
+            raise ValueError(f"there is no column {missing[0]!r}; the file has: {known or 'nothing'}")
+        return list(table)
+'''
+
 _SERIES = '''
 
 def read(path):
     """Return all successive rows of a table that the model takes at once."""
     taken = CARD["inputs"][0]
-    with open(path, newline="", encoding="utf-8-sig") as file:
-        rows = list(csv.DictReader(file))
+    rows, size = rows_of(path, taken["columns"]), taken["shape"][0]
     table = np.array([[float(row[name]) for name in taken["columns"]] for row in rows], taken["dtype"])
-    size = taken["shape"][0]
+    if len(table) < size:
+        raise ValueError(f"the model takes {size} rows at once; the file has {len(table)}")
     return {taken["name"]: np.stack([table[i : i + size] for i in range(len(table) - size + 1)])}
 '''
 
@@ -60,8 +72,8 @@ def ids(column, text):
 def read(path):
     """Return the texts of a table as the model takes them."""
     taken = CARD["inputs"][0]
-    with open(path, newline="", encoding="utf-8-sig") as file:
-        return {taken["name"]: np.array([ids(taken, row[taken["name"]]) for row in csv.DictReader(file)])}
+    rows = rows_of(path, [taken["name"]])
+    return {taken["name"]: np.array([ids(taken, row[taken["name"]]) for row in rows])}
 '''
 
 _COUNTS = '''
@@ -80,8 +92,8 @@ def terms(text):
 
 def read(path):
     """Return how often the terms of the model occur in the texts of a table."""
-    with open(path, newline="", encoding="utf-8-sig") as file:
-        rows = [[row[each["name"]] for each in CARD["inputs"]] for row in csv.DictReader(file)]
+    names = [each["name"] for each in CARD["inputs"]]
+    rows = [[row[name] for name in names] for row in rows_of(path, names)]
     places = {term: place for place, term in enumerate(CARD["terms"])}
     counts = np.zeros((len(rows), len(places)), np.float32)
     for row, texts in enumerate(rows):
@@ -102,8 +114,16 @@ def cell(column, text):
         return text
     if text in MISSING:
         return np.nan
-    if column["kind"] != "date":
+    try:
+        if column["kind"] == "date":
+            return seconds(column, text)
         return TRUTH[text.lower()] if text.lower() in TRUTH else float(text)
+    except ValueError:
+        raise ValueError(f"{text!r} in the column {column['name']} is not a {column['kind']}") from None
+
+
+def seconds(column, text):
+    """Return a date in seconds since 1970."""
     try:
         when = datetime.datetime.strptime(text, column["date_format"])
     except ValueError:
@@ -114,8 +134,7 @@ def cell(column, text):
 
 def read(path):
     """Return the columns of a table as the model takes them."""
-    with open(path, newline="", encoding="utf-8-sig") as file:
-        rows = list(csv.DictReader(file))
+    rows = rows_of(path, [column["name"] for column in CARD["inputs"]])
     types = {"string": object}
     return {
         column["name"]: np.array(
@@ -154,9 +173,18 @@ def boxes(cells, classes):
 _END = """
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        print("predict.py takes one file: python predict.py ROWS", file=sys.stderr)
+        sys.exit(2)
+    try:
+        samples = read(sys.argv[1])
+    except (OSError, ValueError) as error:
+        problem = getattr(error, "strerror", None) or str(error).splitlines()[0]
+        print(f"predict.py cannot read {sys.argv[1]}: {problem}", file=sys.stderr)
+        sys.exit(2)
     session = onnxruntime.InferenceSession(str(FOLDER / "model.onnx"), providers=["CPUExecutionProvider"])
     classes = CARD["outputs"][0]["classes"]
-    for answer in session.run(None, read(sys.argv[1]))[0]:
+    for answer in session.run(None, samples)[0]:
         print(ANSWER)
 """
 
@@ -188,12 +216,12 @@ def script(taken: Input, output: Output) -> str:
 
 def _reading(taken: Input) -> str:
     if taken.tokens:
-        return _TEXTS
+        return _ROWS + _TEXTS
     if taken.columns:
-        return _SERIES
+        return _ROWS + _SERIES
     if taken.kind == "text":
-        return _COUNTS
-    return _ARRAYS if taken.kind == "array" else _TABLE
+        return _ROWS + _COUNTS
+    return _ARRAYS if taken.kind == "array" else _ROWS + _TABLE
 
 
 def _answer(output: Output) -> str:

@@ -123,7 +123,7 @@ class Feed:
         """Return the tail of a run, which is followed from now on.
 
         Args:
-            run_id: A run ID, a unique prefix of one, or "last".
+            run_id: A run ID, a prefix or a name that only one run has, or "last".
 
         Raises:
             RunNotFoundError: If there is no such run.

@@ -52,6 +52,7 @@ class ControlledRun(LabelledRun):
             >>> running.wait().state
             'stopped'
         """
+        to_continue = suggest("resume", self.run_id, lead="To continue it")
         if trial is None:
             if self.state != "lost":
                 return self.command("stop", {})
@@ -59,9 +60,14 @@ class ControlledRun(LabelledRun):
             raise RunError(
                 f"run {self.run_id} is not running: its driver is gone, and only one that Ray restarts would "
                 "still carry the stop out",
-                next_step=suggest("resume", self.run_id, lead="To continue it"),
+                next_step=to_continue,
             )
         payload = stored_payload("stop_trial", {"trial": trial})
+        if self.state == "lost":
+            raise RunError(
+                f"trial {trial} is not running: the driver of run {self.run_id} is gone",
+                next_step=to_continue,
+            )
         record = self.history.trials.get(trial)
         if record is None or record.finished:
             problem = "there is no such trial" if record is None else f"it is already {record.state}"

@@ -29,7 +29,7 @@ def attach(run_id: str = "last", *, store: Store | str | None = None) -> Run:
     """Return a run that was started earlier, by this process or another.
 
     Args:
-        run_id: A run id, a prefix that only one run has, or "last".
+        run_id: A run id, a prefix or a name that only one run has, or "last".
         store: The store that keeps it; None for the one that WORKBENCH_STORE names, or else the user's own.
 
     Returns:

@@ -39,6 +39,8 @@ from workbench.store.urls import resolve_url, usual_artifacts
 _ROW_COLUMNS: list[sa.ColumnElement[Any]] = [
     last_seq_of(runs.c.key), *(column for column in runs.c if column.name not in ("experiment", "last_seq"))
 ]  # fmt: skip
+_MAX_LISTED = 10
+"""How many runs are listed of those that a name or a beginning may mean."""
 
 
 class RunCatalogue:
@@ -139,7 +141,7 @@ class RunCatalogue:
         """Find one run.
 
         Args:
-            run_id: A run id, a beginning that only one run has, or "last".
+            run_id: A run id, the name of one run, a beginning that only one run id has, or "last".
 
         Raises:
             RunNotFoundError: If there is none, or more than one; near ones are listed.
@@ -202,15 +204,20 @@ class RunCatalogue:
             found = self._fetch(query.order_by(runs.c.key.desc()).limit(1))
         else:
             found = self._fetch(query.where(runs.c.run_id == run_id))
-            if not found and run_id:
-                found = self._fetch(query.where(runs.c.run_id.startswith(run_id, autoescape=True)).limit(10))
+        if not found and run_id:
+            named = query.where(runs.c.name == run_id).order_by(runs.c.key.desc())
+            begun = query.where(runs.c.run_id.startswith(run_id, autoescape=True))
+            found = self._fetch(named.limit(_MAX_LISTED)) or self._fetch(begun.limit(_MAX_LISTED))
         if len(found) == 1:
             return found[0]
         if found:
+            is_name = found[0].name == run_id
             raise RunNotFoundError(
-                f"{run_id!r} begins several runs: {', '.join(row.run_id for row in found)}",
-                next_step="Give more of the run id.",
-            )
+                f"{run_id!r} {'is the name of' if is_name else 'begins'} several runs: "
+                f"{', '.join(row.run_id for row in found)}",
+                next_step="Give a run id, or last for the newest run." if is_name
+                else "Give more of the run id.",
+            )  # fmt: skip
         known = [row.run_id for row in self._fetch(sa.select(runs.c.run_id).order_by(runs.c.key.desc()))]
         raise RunNotFoundError(f"there is no run {run_id!r} in {self.place}", next_step=hint(run_id, known))
 
