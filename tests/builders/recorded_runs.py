@@ -33,6 +33,7 @@ EXPERIMENT = {
     "budget": {"trials": 5},
 }
 START_UNIX_S = time.time()
+WHY_PRUNED = "val_accuracy 0.5 at epoch 2 is not the best of 3 trials there (0.95)"
 PLAN = {"workers": 1, "micro_batch": 32, "accumulation": 2, "global_batch": 64, "precision": "fp32",
         "strategy": "single"}  # fmt: skip
 
@@ -86,7 +87,7 @@ def trial_events(
     events.append(
         TrialEnded(
             trial=number, attempt=0, state=state, reason=reason, values=values, step=40,  # pyright: ignore
-            message="ValueError: too wide" if state == "failed" else None,
+            message={"failed": "ValueError: too wide", "pruned": WHY_PRUNED}.get(state),
             traceback=traceback if state == "failed" else None, time_unix_s=now + 3,
         )
     )  # fmt: skip

@@ -13,7 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.builders.recorded_runs import EXPERIMENT, append, begin, finish, record_run, trial_events
+from tests.builders.recorded_runs import (
+    EXPERIMENT,
+    WHY_PRUNED,
+    append,
+    begin,
+    finish,
+    record_run,
+    trial_events,
+)
 from tests.services.shell import Shell
 from workbench.cli.exit_codes import exit_code_of_run
 from workbench.events import AttemptEnded, CheckpointSaved, Noted, TrialStarted
@@ -43,7 +51,11 @@ def test_following_prints_one_line_for_each_change_of_state(shell: Shell) -> Non
         "trial 0 running lr=0.01 width=16",
         "trial 0 complete val_accuracy=0.91 (best so far) lr=0.01 width=16",
     ]
-    assert "trial 2 pruned at step 40 val_accuracy=0.5 lr=0.01 width=16" in lines
+    assert f"trial 2 pruned: {WHY_PRUNED}; lr=0.01 width=16" in lines
+    assert [line for line in lines if " running" in line] == [
+        "run running",
+        "trial 0 running lr=0.01 width=16",
+    ]
     place = lines.index("trial 3 failed (error): ValueError: too wide (x.py:1)")
     assert lines[place + 1 : place + 4] == [
         "Traceback (most recent call last):", '  File "x.py", line 1, in f', "ValueError: too wide",

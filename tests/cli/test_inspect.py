@@ -42,6 +42,20 @@ def test_show_states_what_is_measured_before_the_first_trial(shell: Shell) -> No
         assert "before its first trial" not in shell("show", run_id)[1]
 
 
+def test_show_states_why_the_latest_trials_were_pruned(shell: Shell) -> None:
+    with Store.open(str(shell.folder / "store.sqlite")) as store:
+        run_id = store.create_run(Experiment(**EXPERIMENT))
+        pruned = [trial_events(number, at_s=number, state="pruned") for number in range(7)]
+        ends = [end.model_copy(update={"message": f"reason {n}"}) for n, (*_, end) in enumerate(pruned)]
+        append(store, run_id, [*begin(), *(e for n, one in enumerate(pruned) for e in (*one[:-1], ends[n]))])
+    _, out, _ = shell("show", run_id)
+    shown = out.partition("Why trials were pruned")[2].splitlines()
+    assert shown[1:7] == [
+        *(f"  trial {number}: reason {number}" for number in range(2, 7)),
+        f"  and 2 before: workbench show {run_id} --trial 0",
+    ]
+
+
 def test_show_and_list_say_what_a_run_waits_for_until_it_trains(shell: Shell) -> None:
     with Store.open(str(shell.folder / "store.sqlite")) as store:
         run_id = store.create_run(Experiment(**EXPERIMENT))

@@ -60,9 +60,11 @@ from workbench.runs.descriptions import (
     format_numbers,
     how_to_freeze,
     is_automatic,
+    reasons_of_pruning,
 )
 from workbench.runs.figures import importance_of
 
+_MAX_PRUNED = 5
 _MIN_TRIALS_TO_FREEZE = 20
 """With fewer, their importance is hardly known, and computing it would only delay the answer."""
 
@@ -214,6 +216,7 @@ def print_run(run: Run, num_trials: int) -> None:
     _print_verdicts(console, history)
     _print_setbacks(console, history)
     _print_failures(console, history)
+    _print_pruned(console, run.run_id, history)
     _print_alerts(console, history)
     if run.is_advice:
         return
@@ -339,6 +342,17 @@ def _print_setbacks(console: Any, history: History) -> None:
 
 def _print_failures(console: Any, history: History) -> None:
     _print_grouped(console, "Why trials failed", failures_of(history), style="red")
+
+
+def _print_pruned(console: Any, run_id: str, history: History) -> None:
+    """Print why the latest trials were pruned: each has numbers of its own."""
+    from rich.text import Text
+
+    reasons = reasons_of_pruning(history)
+    latest = dict(list(reasons.items())[-_MAX_PRUNED:])
+    _print_grouped(console, "Why trials were pruned", {why: [number] for number, why in latest.items()})
+    if rest := len(reasons) - len(latest):
+        console.print(Text(f"  and {rest} before: {command_line('show', run_id, trial=next(iter(reasons)))}"))
 
 
 def _print_alerts(console: Any, history: History) -> None:

@@ -13,7 +13,7 @@ from workbench.formatting import format_duration, format_number, format_params, 
 from workbench.history import History, Trial
 from workbench.runs.descriptions import leaders
 from workbench.runs.event_lines import Narrator
-from workbench.runs.progress import progress_of
+from workbench.runs.progress import describe_trial, format_epoch, progress_of
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -27,6 +27,10 @@ _MIN_ROWS = 3
 _MAX_SHOWN_TRIALS = 12
 """Of runs with more trials, a terminal does not keep a line for each."""
 _BAR_WIDTH = 40
+_PROGRESS_EVERY_S = 30.0
+_MAX_PROGRESS_LINES = 60
+_MAX_IN_LINE = 3
+"""How many running trials a line of progress describes."""
 _BELOW_LINE = " " * 12
 
 
@@ -47,7 +51,11 @@ class View(Protocol):
 
 
 class LinesView:
-    """One plain line for each change of state, from the beginning of the run."""
+    """One plain line for each trial and other change of state, from the beginning of the run.
+
+    While trials take long, lines in between state how far they are: none after less than half a minute, and,
+    so that days do not fill a log, none after less than a sixtieth of the time so far.
+    """
 
     def __init__(self, history: History, *, stderr: bool) -> None:
         """Show `history` on stdout or stderr."""
@@ -55,21 +63,52 @@ class LinesView:
         self._history = history
         self._clock = _Clock()
         self._stderr = stderr
+        self._printed_s = time.monotonic()
+        self._introduced: set[int] = set()
+        self._has_begun = False
 
     def show(self, event: Event) -> None:
-        """Print the line of an event if it changes a state."""
+        """Print the line of an event if it changes a state; trials after the first are shown at their end."""
         line = self._narrator.line_of(event)
-        if line is not None:
-            elapsed = _elapsed(self._history, self._clock.time_of(event))
-            echo(f"{elapsed:>11} {line}", err=self._stderr)
+        if line is not None and not self._is_usual_start(event):
+            self._print(line, self._clock.time_of(event))
         if (traceback := self._narrator.traceback_of(event)) is not None:
             echo(textwrap.indent(traceback, _BELOW_LINE), err=self._stderr)
 
     def refresh(self, state: RunState) -> None:
-        """Do nothing: a log needs no reminder."""
+        """Print how far the running trials are if nothing was printed for a while."""
+        history, running = self._history, self._history.in_state("running")
+        now_unix_s = history.now_unix_s()
+        pause_s = max(_PROGRESS_EVERY_S, history.active_s(now_unix_s) / _MAX_PROGRESS_LINES)
+        if not running or time.monotonic() - self._printed_s < pause_s:
+            return
+        shown = [self._describe(trial) for trial in running[:_MAX_IN_LINE]]
+        if len(running) > _MAX_IN_LINE:
+            shown.append(f"and {len(running) - _MAX_IN_LINE} more")
+        if (left := progress_of(history, now_unix_s).describe_left()) is not None:
+            shown.append(left)
+        self._print(f"running: {'; '.join(shown)}", now_unix_s)
 
     def close(self) -> None:
         """Do nothing."""
+
+    def _is_usual_start(self, event: Event) -> bool:
+        """Return whether an event starts a new trial, and is not the first of the run to do so."""
+        if not isinstance(event, TrialStarted):
+            return False
+        has_begun, self._has_begun = self._has_begun, True
+        return has_begun and not event.attempt and self._history.trials[event.trial].resumes is None
+
+    def _describe(self, trial: Trial) -> str:
+        """Write how far a trial is; the first time, with its configuration."""
+        is_new = trial.number not in self._introduced and bool(trial.params)
+        self._introduced.add(trial.number)
+        params = f" ({format_params(trial.params)})" if is_new else ""
+        return f"trial {trial.number}{params} {describe_trial(self._history, trial)}"
+
+    def _print(self, line: str, at_unix_s: float) -> None:
+        echo(f"{_elapsed(self._history, at_unix_s):>11} {line}", err=self._stderr)
+        self._printed_s = time.monotonic()
 
 
 class _Clock:
@@ -206,7 +245,7 @@ class LiveView:
         room = max(_MIN_ROWS, self._console.height - _LINES_AROUND_TABLE)
         for trial in running[:room]:
             speed = "" if trial.samples_per_s is None else format_rate(trial.samples_per_s)
-            step = str(trial.last_step) if trial.last_epoch is None else self._format_epoch(trial)
+            step = str(trial.last_step) if trial.last_epoch is None else format_epoch(history, trial)
             values = (trial.last_values.get(metric) for metric in metrics)
             numbers = ("" if value is None else format_number(value) for value in values)
             table.add_row(str(trial.number), step, *numbers, speed, format_params(trial.params))
@@ -218,7 +257,3 @@ class LiveView:
             column.justify = "left" if column is table.columns[-1] else "right"
         table.columns[-1].overflow = "ellipsis"
         return table
-
-    def _format_epoch(self, trial: Trial) -> str:
-        epochs = trial.params.get("epochs", self._history.experiment.training.epochs)
-        return f"{trial.last_epoch:g}/{epochs}"

@@ -177,7 +177,7 @@ class TrialEnded(TrialEventHeader):
     attempt: int
     state: Literal["complete", "pruned", "stopped", "failed"]
     reason: Reason | None = Field(default=None, description="Why it failed.")
-    message: str | None = None
+    message: str | None = Field(default=None, description="Why it failed, stopped or was pruned, in words.")
     traceback: str | None = None
     values: dict[str, float] = Field(default_factory=dict, description="The trial's result, by metric.")
     step: int = Field(default=0, description="The last step reported.")

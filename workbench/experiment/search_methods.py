@@ -17,6 +17,7 @@ from workbench.experiment.pruners import PRUNERS, SHARED_SETTINGS, PrunerOptions
 from workbench.experiment.refusals import refusal
 from workbench.experiment.samplers import SAMPLERS, SamplerOptions
 from workbench.experiment.setting_types import Epochs, ExactInt, PositiveInt, Section
+from workbench.formatting import format_count
 from workbench.registry import Registry
 
 if TYPE_CHECKING:
@@ -98,6 +99,12 @@ class EarlyStop(Section):
             return report.rung
         count = report.values.get(self.counted_metric, math.nan)
         return int(count // self.grace) * self.grace if math.isfinite(count) else None
+
+    def describe_rung(self, report: TrialReported, rung: int) -> str:
+        """Write a rung in the unit in which a report is counted, such as `epoch 5`."""
+        if self.counted_metric is not None and report.epoch is None:
+            return f"{format_count(rung)} {self.counted_metric}"
+        return f"{'step' if report.epoch is None else 'epoch'} {rung}"
 
     @model_validator(mode="after")
     def _check_that_the_pruner_reads_it(self) -> Self:

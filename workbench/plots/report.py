@@ -41,14 +41,7 @@ from workbench.plots.report_advice import advice_answer, advice_card
 from workbench.plots.report_attached import attached
 from workbench.plots.report_compression import compression_answer, tried_and_lost
 from workbench.plots.report_model import CAPTIONS, leaderboard, model_answer
-from workbench.plots.report_tables import (
-    best_trials,
-    environment,
-    failures,
-    pairs,
-    space,
-    text,
-)
+from workbench.plots.report_tables import best_trials, environment, failures, pairs, pruned, space, text
 from workbench.plots.run_data import RunData
 from workbench.plots.series import THROUGHPUT
 from workbench.plots.theme import STATE_COLOURS
@@ -97,6 +90,7 @@ def report_html(
         *best_trials(run),
         *attached(run, read),
         *failures(run),
+        *pruned(run),
         *space(run),
         *_again(run, run_id),
         *environment(run),

@@ -17,6 +17,7 @@ from workbench.space import Choice, Fixed, describe, describe_condition
 
 NUM_BEST = 20
 NUM_FAILURES = 20
+NUM_PRUNED = 20
 _LONGEST_TEXT = 4000
 
 
@@ -75,6 +76,19 @@ def failures(run: RunData) -> list[str]:
     heads = [("Reason", ""), ("Count", "number"), ("Trials", ""), ("Line", ""), ("Message", "")]
     caption = f"{len(rows)} of {format_count(len(groups), 'kind')} of failure, most frequent first"
     return ["<h2>Failures</h2>", table(heads, rows, caption)]
+
+
+def pruned(run: RunData) -> list[str]:
+    """Return the table of why trials were pruned, the latest first."""
+    found = [trial for trial in run.history.in_state("pruned") if trial.message][::-1]
+    if not found:
+        return []
+    rows = [
+        f'<tr><th scope="row" class="number">{trial.number}</th><td>{text(trial.message)}</td></tr>'
+        for trial in found[:NUM_PRUNED]
+    ]
+    caption = f"{len(rows)} of {format_count(len(found), 'pruned trial')}, the latest first"
+    return ["<h2>Pruned trials</h2>", table([("Trial", "number"), ("Why", "")], rows, caption)]
 
 
 def space(run: RunData) -> list[str]:

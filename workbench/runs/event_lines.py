@@ -157,6 +157,8 @@ class Narrator:
             retries = format_count(trial.num_retries, "retry", "retries")
             after = f"; it had {retries} (resources.max_retries)" if event.reason == "lost" else ""
             return f"trial {event.trial} failed ({event.reason}): {first_line(event.message)}{place}{after}"
+        if event.state == "pruned" and event.message:
+            return f"trial {event.trial} pruned: {event.message}; {format_params(trial.params)}"
         shown = {item.metric: event.values[item.metric] for item in self._history.objectives
                  if item.metric in event.values}  # fmt: skip
         words = [f"trial {event.trial} {event.state}", format_params(shown), format_params(trial.params)]

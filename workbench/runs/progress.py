@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from workbench.formatting import format_duration, format_range
-from workbench.history import History, cost_of
+from workbench.formatting import format_duration, format_params, format_range
+from workbench.history import History, Trial, cost_of
 from workbench.runs.time_left import TimeLeft, time_left
 
 _ROUGH = 1.5
@@ -55,6 +55,31 @@ def progress_of(history: History, now_unix_s: float) -> Progress:
             unknown = TimeLeft(rest_s, rest_s if total is None else 0.0, rest_s)
             left = unknown if left is None else left.at_most(rest_s)
     return Progress(min(1.0, max(parts)) if parts else None, left)
+
+
+def describe_trial(history: History, trial: Trial) -> str:
+    """Write how far a running trial is and what it has reached, such as `epoch 5/20 loss=0.4`.
+
+    Before the first value of an objective, the first metric that it reported stands there.
+    """
+    if not trial.reports:
+        return "nothing reported yet"
+    values = {
+        item.metric: trial.last_values[item.metric]
+        for item in history.objectives
+        if item.metric in trial.last_values
+    }
+    shown = values or dict(list(trial.last_values.items())[:1])
+    amount = (
+        f"step {trial.last_step}" if trial.last_epoch is None else f"epoch {format_epoch(history, trial)}"
+    )
+    return f"{amount} {format_params(shown)}".rstrip()
+
+
+def format_epoch(history: History, trial: Trial) -> str:
+    """Write the epoch that a trial is in and how many it has, such as `5/20`."""
+    epochs = trial.params.get("epochs", history.experiment.training.epochs)
+    return f"{trial.last_epoch:g}" + (f"/{epochs}" if history.experiment.trains_model else "")
 
 
 def _limits_of_time(history: History, now_unix_s: float) -> Iterator[tuple[float, float | None]]:

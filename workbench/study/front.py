@@ -42,24 +42,28 @@ class FrontPruner(BasePruner):
             grace: Rungs before the first decision; further ones follow after each half of a doubling.
             readings: How the curves of each objective are read.
         """
-        self._chance = chance
+        self.chance = chance
+        """A trial that is less likely to extend the front is stopped."""
         self._grace = grace
         self._readings = readings
 
     def prune(self, study: optuna.Study, trial: FrozenTrial) -> bool:
         """Return whether the trial is unlikely to extend the front."""
         rungs = sorted(trial.user_attrs.get(CURVES, {}))
-        if not is_decision(rungs, self._grace):
-            return False
+        return is_decision(rungs, self._grace) and self.chance_of_gain(study, trial) < self.chance
+
+    def chance_of_gain(self, study: optuna.Study, trial: FrozenTrial) -> float:
+        """Return the probability of a trial to extend the front; 1 where too little is known."""
+        rungs = sorted(trial.user_attrs[CURVES])
         others = [other for other in study.get_trials(deepcopy=False) if other.number != trial.number]
         complete = [other for other in others if other.state == TrialState.COMPLETE and keeps_limits(other)]
         longest = max((rung for other in complete for rung in other.user_attrs.get(CURVES, {})), default=0)
         end = self._readings[0].end(trial, longest)
         if len(complete) < _MIN_COMPLETE or end <= rungs[-1]:
-            return False
+            return 1.0
         ended = np.array([other.values for other in complete]) * [each.sign for each in self._readings]
         ends = self._draw_ends(trial, others, end, ended)
-        return ends is not None and float((gains(ends, ended) > _MIN_GAIN).mean()) < self._chance
+        return 1.0 if ends is None else float((gains(ends, ended) > _MIN_GAIN).mean())
 
     def _draw_ends(
         self, trial: FrozenTrial, others: Sequence[FrozenTrial], end: float, ended: np.ndarray

@@ -20,6 +20,7 @@ from workbench.space import Fixed, Params, Space
 from workbench.study.importance import Importance, importance, negligible
 from workbench.study.parameters import Parameters
 from workbench.study.projection import Projection
+from workbench.study.pruning_reasons import DescribeRung
 from workbench.study.records import ConfigurationRecord, Outcome, outcome_of_prior
 
 Finished = Iterable[tuple[ConfigurationRecord, Outcome]]
@@ -74,6 +75,10 @@ class Learner:
     def judge(self, configuration: int, step: int, values: Sequence[float]) -> bool:
         """Judge a configuration, as `Projection.judge`."""
         return self._begun_in[configuration].judge(configuration, step, values)
+
+    def explain(self, configuration: int, at: DescribeRung) -> str:
+        """Return why the pruner has just stopped a configuration, as `Projection.explain`."""
+        return self._begun_in[configuration].explain(configuration, at)
 
     def finish(self, configuration: ConfigurationRecord, outcome: Outcome) -> None:
         """Learn the outcome of a configuration, which is no longer running."""

@@ -26,6 +26,7 @@ from workbench.study.optuna_logging import quiet
 from workbench.study.parameters import Parameters
 from workbench.study.partial_results import CURVES, is_cut
 from workbench.study.pruners import CurvePruner, can_resume, make_pruner
+from workbench.study.pruning_reasons import DescribeRung, explain
 from workbench.study.records import Outcome, describe_limit
 
 # Hyperband derives a trial's bracket from the study's name.
@@ -165,6 +166,17 @@ class Projection:
             return False
         with quiet():
             return self._pruner.prune(self._study, self._storage.get_trial(trial_id))
+
+    def explain(self, configuration: int, at: DescribeRung) -> str:
+        """Return why the pruner has just stopped a configuration.
+
+        Args:
+            configuration: Number of the configuration, which `judge` judged last.
+            at: Writes a rung, such as `epoch 5`.
+        """
+        trial = self._storage.get_trial(self._id(self._running[configuration]))
+        with quiet():
+            return explain(self._pruner, self._study, trial, self._metrics[0], at)
 
     def finish(self, configuration: int, outcome: Outcome) -> None:
         """Report the outcome of a configuration to the sampler.

@@ -54,11 +54,14 @@ class PatiencePruner(BasePruner):
     def prune(self, study: optuna.Study, trial: FrozenTrial) -> bool:
         """Return whether the last improvement is `patience` rungs back."""
         values = trial.intermediate_values
-        if not values:
-            return False
+        return bool(values) and max(values) - self.best_report(study, trial)[0] >= self._patience
+
+    def best_report(self, study: optuna.Study, trial: FrozenTrial) -> tuple[int, float]:
+        """Return the rung and the value of the best report of a trial, of equal ones the first."""
+        values = trial.intermediate_values
         sign = 1 if study.direction == StudyDirection.MINIMIZE else -1
         best = min(values, key=lambda rung: (sign * values[rung], rung))
-        return max(values) - best >= self._patience
+        return best, values[best]
 
 
 class CurvePruner(BasePruner):
@@ -73,7 +76,8 @@ class CurvePruner(BasePruner):
             num_epochs: Last rung of trials whose parameters do not name their epochs; None where only
                 complete trials show it.
         """
-        self._chance = chance
+        self.chance = chance
+        """A trial that is less likely to end as the best is stopped."""
         self._grace = grace
         self._num_epochs = num_epochs
         self._ended: dict[int, Curve | None] = {}  # of ended trials, which change no more
@@ -81,11 +85,11 @@ class CurvePruner(BasePruner):
     def prune(self, study: optuna.Study, trial: FrozenTrial) -> bool:
         """Return whether the trial is unlikely to end as the best."""
         rungs = sorted(trial.intermediate_values)
-        return is_decision(rungs, self._grace) and self.chance_of_best(study, trial) < self._chance
+        return is_decision(rungs, self._grace) and self.chance_of_best(study, trial) < self.chance
 
     def may_resume(self, chance: float) -> bool:
         """Return whether a stopped trial should be continued, given its probability to end as the best."""
-        return chance >= _RESUMING * self._chance
+        return chance >= _RESUMING * self.chance
 
     def chance_of_best(self, study: optuna.Study, trial: FrozenTrial) -> float:
         """Return the probability of a trial to end as the best; 1 where too little is known."""

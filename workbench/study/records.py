@@ -80,8 +80,14 @@ class TrialRecord:
     """By attempt, seconds until its last report."""
     memory_share: float | None = None
     """The largest part of its GPU's memory that it has held so far."""
-    prune: bool = False
+    why_pruned: str | None = None
+    """Why it should stop, once a pruner has decided that."""
     ended: Ending | None = None
+
+    @property
+    def prune(self) -> bool:
+        """Whether a pruner has decided that it should stop."""
+        return self.why_pruned is not None
 
     def end(self, event: TrialEnded) -> None:
         """Record how the training ended, and forget what only a running one needs."""

@@ -75,6 +75,10 @@ class Results:
         """
         return self._record(trial).result()
 
+    def why_pruned(self, trial: int) -> str | None:
+        """Return why a trial should stop, in one sentence; None where no pruner has decided that."""
+        return self._record(trial).why_pruned
+
     def best_trials(self) -> list[int]:
         """Return the best feasible trial, or with several objectives the Pareto front.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any, Literal
 
 from pydantic import JsonValue
@@ -311,7 +312,9 @@ class Study(Results):
         if record.proposal.repeat == 0 and not self._repeats_test:
             stop = self._learner.judge(record.proposal.configuration, rung, record.seen(self._metrics, value))
             may_stop = rung >= self.experiment.early_stop.grace and not record.is_over_with(event)
-            record.prune = record.prune or (stop and may_stop)
+            if stop and may_stop and not record.prune:
+                at = partial(self.experiment.early_stop.describe_rung, event)
+                record.why_pruned = self._learner.explain(record.proposal.configuration, at)
         return record.prune
 
     def tell(self, trial: int, outcome: TrialEnded) -> None:

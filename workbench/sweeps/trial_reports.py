@@ -117,7 +117,8 @@ class Referee:
                     trial, "failed", reason="diverged", message=f"{objective.metric} became {value}"
                 )
         if self._ledger.study.take_report(report):
-            return self.ended(trial, "pruned")
+            why = self._ledger.study.why_pruned(trial.number)
+            return self.ended(trial, "pruned", message=why)
         return None
 
     def _judged(self, event: TrialEnded) -> TrialEnded:
