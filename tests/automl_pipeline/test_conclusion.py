@@ -10,7 +10,7 @@ import pytest
 import workbench as wb
 from tests.builders.recorded_runs import append, begin, finish
 from workbench.automl_pipeline import launch
-from workbench.automl_pipeline.candidate_results import ranked_candidates
+from workbench.automl_pipeline.candidate_results import ranked_candidates, values_of_trial
 from workbench.cli.entry import run_command
 from workbench.events import (
     CheckpointSaved,
@@ -138,3 +138,6 @@ def test_a_run_that_is_under_way_has_a_leaderboard_with_errors_in_the_unit_of_th
     assert 5_000 < best.values["mae"] < 6_500
     assert best.values["rmse"] == pytest.approx(2 * best.values["mae"])
     assert f"error {best.values['mae']:.4f}" in best.line(is_best=True)
+    one = values_of_trial(history, history.trials[1])
+    assert one["val_mae"] == pytest.approx(best.values["mae"])
+    assert set(scores) == one.keys()

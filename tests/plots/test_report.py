@@ -7,8 +7,9 @@ from html.parser import HTMLParser
 
 import pytest
 
+from tests.builders import recorded_runs
 from tests.builders.advice import EXPERIMENT, advice, events
-from tests.builders.recorded_runs import HOSTILE, SVG, attach, record_run
+from tests.builders.recorded_runs import HOSTILE, SVG, attach, begin, finish, record_run, trial_events
 from workbench.events import AdviceGiven, AttachmentSaved, Noted, TrialProposed
 from workbench.experiment import Experiment
 from workbench.history import History
@@ -95,6 +96,17 @@ def test_the_page_says_how_long_workers_waited_for_proposals(recorded_experiment
 def test_every_figure_has_its_place(recorded_page):
     kinds = ["convergence", "by-time", "importance", "parallel", "slice", "timeline", "throughput"]
     assert Outline(without_plotly(recorded_page)).places == [f"plot-{kind}" for kind in kinds]
+
+
+def test_a_search_of_one_parameter_has_no_parallel_coordinates():
+    search = {"lr": recorded_runs.EXPERIMENT["search"]["lr"]}
+    events = [e for number in range(3) for e in trial_events(number, at_s=number, lr=0.01 * (1 + number))]
+    page = report_html(
+        Experiment(**{**recorded_runs.EXPERIMENT, "search": search}), [*begin(), *events, *finish(9)]
+    )
+    places = Outline(without_plotly(page)).places
+    assert "plot-slice" in places
+    assert "plot-parallel" not in places
 
 
 def test_the_page_refers_to_nothing_outside_itself(recorded_page):

@@ -208,6 +208,16 @@ def test_what_a_function_raises_ends_the_trial(error: BaseException, reason: str
     assert type(error).__name__ in (ended.traceback or "")
 
 
+def test_a_traceback_begins_with_the_code_of_the_user(tmp_path: Path) -> None:
+    def train(config: dict[str, Any], report: Callable[..., bool]) -> None:
+        json.loads("{")
+
+    ended, _ = run(train, tmp_path)
+    head, first, *_ = (ended.traceback or "").splitlines()
+    assert head == "Traceback (most recent call last):"
+    assert first.startswith(f'  File "{__file__}", line ')
+
+
 @pytest.mark.parametrize("library", ["torch", "numpy"])
 def test_an_allocation_that_the_machine_refuses_is_oom(library: str, tmp_path: Path) -> None:
     def train(config: dict[str, Any], report: Callable[..., bool]) -> None:

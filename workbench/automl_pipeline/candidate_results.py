@@ -6,7 +6,7 @@ A run counts trials; the trials of one candidate differ only in the fold that th
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,6 +15,7 @@ from pydantic import JsonValue
 from workbench.automl_pipeline.candidates import TARGET_SCALE
 from workbench.automl_pipeline.model_selection import describe, family_of
 from workbench.events import FINISHED_RUN_STATES
+from workbench.experiment import Experiment
 from workbench.formatting import format_count
 from workbench.history import History, Trial
 
@@ -135,13 +136,9 @@ def _read(history: History, trials: list[Trial]) -> CandidateResult:
     }
     first = trials[0]
     means = {name: math.fsum(values) / len(values) for name, values in known.items()}
-    data = history.experiment.data
-    scale = None if data is None else data.options.get(TARGET_SCALE)
+    scale = _scale_of_target(history.experiment)
     if scale is not None:
-        means = {
-            _ERRORS.get(name, name): value * (float(str(scale)) if name in _ERRORS else 1.0)
-            for name, value in means.items()
-        }
+        means = _in_unit_of_target(means, scale)
     return CandidateResult(
         number=first.configuration + 1,
         family=family_of(first.params, history.experiment),
@@ -155,6 +152,31 @@ def _read(history: History, trials: list[Trial]) -> CandidateResult:
         message=(failed[-1].message or "").strip().partition("\n")[0] if failed else None,
         loss_label="loss" if scale is None else "loss (standardised)",
     )
+
+
+def values_of_trial(history: History, trial: Trial) -> dict[str, float]:
+    """Return what a trial reached as tables of candidates show it: errors in the unit of the target."""
+    values = trial.values or trial.last_values
+    scale = _scale_of_target(history.experiment)
+    if scale is None:
+        return dict(values)
+    plain = {name.removeprefix("val_"): value for name, value in values.items() if name.startswith("val_")}
+    others = {name: value for name, value in values.items() if not name.startswith("val_")}
+    shown = {f"val_{name}": value for name, value in _in_unit_of_target(plain, scale).items()}
+    return {f"{name} (standardised)" if name == "val_loss" else name: value
+            for name, value in (shown | others).items()}  # fmt: skip
+
+
+def _scale_of_target(experiment: Experiment) -> float | None:
+    """Return the factor of a standardised target; None where the target has its own unit, or none."""
+    scale = None if experiment.data is None else experiment.data.options.get(TARGET_SCALE)
+    return None if scale is None else float(str(scale))
+
+
+def _in_unit_of_target(values: Mapping[str, float], scale: float) -> dict[str, float]:
+    return {
+        _ERRORS.get(name, name): value * (scale if name in _ERRORS else 1.0) for name, value in values.items()
+    }
 
 
 def describe_counts(candidates: list[CandidateResult]) -> str:

@@ -261,11 +261,12 @@ class AutoML:
         """Write the report of the run as one self-contained page; arguments as in `Run.report`."""
         return self.run.report(path)
 
-    def summary(self, write: Callable[[Suggestion], str] = str) -> list[str]:
+    def summary(self, write: Callable[[Suggestion], str] = str, *, has_notes: bool = True) -> list[str]:
         """Return the result in a few lines: the model, its test scores, and those of the simplest guess.
 
         Args:
             write: Writes a next step that is a command; by default as Python.
+            has_notes: Whether the notes about the data follow, which may have been shown before.
         """
         chosen, (num_learning, num_test) = self._chosen, self._held_out.num_samples
         folds = len(self._learning.folds)
@@ -283,7 +284,7 @@ class AutoML:
             lines[0] += write(suggest("extend", self.run.run_id, lead="To give the run more time", time="1m"))
         else:
             lines += describe_analysis(self.analysis.found)
-        return [*lines, *(f"note: {note}" for note in self.notes)]
+        return [*lines, *(f"note: {note}" for note in self.notes if has_notes)]
 
     def to_json(self) -> dict[str, Any]:
         """Return the result as plain values."""

@@ -120,7 +120,7 @@ def _print_result(
                  " to choose and test": end_s}  # fmt: skip
         whole, *rest = (f"{format_duration(round(max(0.0, part_s)))}{name}" for name, part_s in parts.items())
         click.echo()
-        for line in found.summary(write_for_shell):
+        for line in found.summary(write_for_shell, has_notes=False):  # they were printed at the start
             click.echo(line)
         click.echo(f"time    {whole}: {', '.join(rest)}")
         click.echo(f"run     {found.run.run_id}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from workbench.automl_pipeline.candidate_results import values_of_trial
 from workbench.cli.output import colour_of, echo, make_console, make_table, print_json
 from workbench.errors import RunError
 from workbench.formatting import format_number, format_value
@@ -68,7 +69,7 @@ def _print_trial(run: Run, trial: Trial) -> None:
         )
     )
     facts = make_table(show_header=False)
-    for name, value in (trial.values or trial.last_values).items():
+    for name, value in values_of_trial(run.history, trial).items():
         facts.add_row(name, Text(format_number(value), style="bold"))
     for name, param in trial.params.items():
         facts.add_row(name, Text(format_value(param)))

@@ -75,6 +75,9 @@ class Resize:
         return plain | {"measured": found}
 
 
+_NOTHING_DECIDED = PartialPlan()
+
+
 @dataclasses.dataclass(slots=True)
 class Trial:
     """One trial of a run, up to its latest event.
@@ -109,8 +112,8 @@ class Trial:
     reports: int = 0
     reports_left_out: int = 0  # they arrived too fast and were not stored
     attempts: int = 0
-    plan: PartialPlan = dataclasses.field(default_factory=PartialPlan)
-    decided_plan: PartialPlan = dataclasses.field(default_factory=PartialPlan)  # overrides the requested plan
+    plan: PartialPlan = _NOTHING_DECIDED
+    decided_plan: PartialPlan = _NOTHING_DECIDED  # overrides the requested plan
     setbacks: list[AttemptEnded] = dataclasses.field(
         default_factory=list
     )  # how attempts before the last one ended

@@ -101,6 +101,8 @@ def run_detail(tail: RunTail) -> RunDetail:
     best = None if has_front else history.best()
     counts = {state: len(found) for state in _STATES if (found := history.in_state(state))}
     figures = SWEEP_FIGURES if history.trials else ()
+    if len(history.searched.root) < 2:  # the slice of the one parameter shows as much
+        figures = tuple(name for name in figures if name not in ("parallel", "contour"))
     if history.trials and has_front:
         figures = ("pareto", *figures)
     if tail.data.advice.exists:

@@ -37,6 +37,7 @@ from workbench.plots.prepare import default_axis
 from workbench.plots.prepare_learning import prepare_noise
 from workbench.plots.prepare_model import model_figures
 from workbench.plots.prepare_search import prepare_importance
+from workbench.plots.prepare_trials import searched
 from workbench.plots.report_advice import advice_answer, advice_card
 from workbench.plots.report_attached import attached
 from workbench.plots.report_compression import compression_answer, tried_and_lost
@@ -188,11 +189,7 @@ class _Figures:
             parts += [
                 "<h2>What influenced the result</h2>",
                 self._importance(),
-                self._figure(
-                    "parallel",
-                    "Each line is one trial, from its parameters to its result. Grey lines were pruned; "
-                    "<em>not set</em> means that the parameter does not exist in that configuration.",
-                ),
+                self._parallel(),
                 self._figure("slice", f"{text(objective.metric)} over each parameter, one dot per trial."),
             ]
         if any(trial.attempts for trial in run.history.trials.values()):
@@ -204,6 +201,15 @@ class _Figures:
         if run.series.curves(THROUGHPUT):
             parts.append(self._figure("throughput", "Training speed of each trial while it ran."))
         return parts
+
+    def _parallel(self) -> str:
+        if len(searched(self.run.history.searched, self.run.history.ranked())) < 2:
+            return ""  # the slices show as much
+        return self._figure(
+            "parallel",
+            "Each line is one trial, from its parameters to its result. Grey lines were pruned; "
+            "<em>not set</em> means that the parameter does not exist in that configuration.",
+        )
 
     def _importance(self) -> str:
         if not self.importance:

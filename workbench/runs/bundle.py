@@ -49,6 +49,7 @@ from workbench.remote.code_dependencies import relative_data
 from workbench.remote.job_package import MODULES_FOLDER
 from workbench.runs.bundle_files import Contents, copy_code, copy_files
 from workbench.runs.bundle_formats import add_format, check_format
+from workbench.runs.descriptions import format_numbers
 from workbench.runs.experiment_file import write_experiment
 from workbench.runs.figures import write_report
 
@@ -236,11 +237,10 @@ def choose_trial(run: RunView, history: History, number: int | None) -> Trial:
             next_step=suggest("show", run.run_id, lead="To see its trials"),
         )
     if chosen.state != "complete":
+        best = [trial.number for trial in history.ranked()]
+        allowed = f"best, or {format_numbers(best)}" if best else "none: no trial is complete"
         raise RunError(
-            f"trial {chosen.number} is {chosen.state}",
-            field="trial",
-            allowed=[str(item.number) for item in history.in_state("complete")]
-            or "none: no trial is complete",
+            f"trial {chosen.number} is {chosen.state}, not complete", field="trial", allowed=allowed
         )
     return chosen
 

@@ -179,5 +179,5 @@ class Narrator:
         sign = 1.0 if objective.goal == "maximize" else -1.0
         if self._best is not None and sign * value <= sign * self._best:
             return False
-        self._best = value
-        return True
+        before, self._best = self._best, value
+        return before is None or format_number(value) != format_number(before)

@@ -7,10 +7,12 @@ import sys
 import traceback
 from collections.abc import Callable
 from functools import partial
+from types import FrameType
 
 from workbench.artifacts import disk_fault
 from workbench.errors import WorkbenchError
 from workbench.events import Event, Reason, TrialEnded
+from workbench.history.failure_place import failure_place
 from workbench.planning.settings import fitted_of
 from workbench.training.journal import Journal
 from workbench.training.outcome import Outcome, describe, ran_out_of_memory
@@ -55,7 +57,7 @@ def run_trial(task: TrialTask, report: Report, should_stop: Callable[[], bool] =
     except (Exception, KeyboardInterrupt, SystemExit) as error:
         reason, message = reason_of(error, task)
         outcome = Outcome("failed", steps.last, reason=reason, message=message)
-        text = None if _says_all(error) else "".join(traceback.format_exception(error))
+        text = None if _says_all(error) else _write_traceback(error)
         # The traceback holds frames, and frames hold the model: the next trial needs that memory.
         traceback.clear_frames(error.__traceback__)
         _disconnect()
@@ -89,7 +91,22 @@ def _says_all(error: BaseException) -> bool:
     if not isinstance(error, WorkbenchError) or error.__cause__ is not None or hasattr(error, "__notes__"):
         return False
     frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
-    return all(frame.f_globals.get("__name__", "").partition(".")[0] == "workbench" for frame in frames)
+    return all(map(_is_ours, frames))
+
+
+def _write_traceback(error: BaseException) -> str:
+    """Return the traceback of an error; where user code is part of it, without our frames before that."""
+    text = "".join(traceback.format_exception(error))
+    first = error.__traceback__
+    while first is not None and _is_ours(first.tb_frame):
+        first = first.tb_next
+    if first is None or failure_place(text) is None:
+        return text
+    return "".join(traceback.format_exception(type(error), error, first))
+
+
+def _is_ours(frame: FrameType) -> bool:
+    return str(frame.f_globals.get("__name__", "")).partition(".")[0] == "workbench"
 
 
 def _ended(task: TrialTask, outcome: Outcome, text: str | None) -> TrialEnded:
