@@ -13,6 +13,7 @@ BENCHMARKS = (
     "step_time",
     "scale_efficiency",
     "exchanges",
+    "run_start",
     "gang_start",
     "sweep_overhead",
     "script_start",

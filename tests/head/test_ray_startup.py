@@ -6,9 +6,11 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from workbench.head.ray_startup import sitecustomize
 from workbench.head.ray_startup.sitecustomize import FOLDER
 
 GRAMMAR = """
@@ -63,6 +65,27 @@ def test_what_a_worker_starts_does_not_see_the_folder(packages: Path) -> None:
     for name, seen in (("default_worker.py", str(packages)), ("raylet.py", f"{FOLDER}:{packages}")):
         (packages / name).write_text(show)
         assert lines_of(packages, "-u", str(packages / name)) == ["own sitecustomize", f"{seen} []"]
+
+
+@pytest.mark.parametrize(
+    ("titles", "is_preloaded"),
+    [
+        (("", "ray::IDLE", "ray::IDLE"), True),
+        (("ray::IDLE", "ray::Pool"), False),  # it had loaded just now, and its work came
+        (("", "ray::Pool"), False),
+    ],
+)
+def test_a_process_imports_ahead_only_once_it_has_stayed_idle(
+    titles: tuple[str, ...], is_preloaded: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "imported_ahead.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "imported_ahead", raising=False)
+    monkeypatch.setitem(sys.modules, "ray._raylet", SimpleNamespace(getproctitle=iter(titles).__next__))
+    monkeypatch.setattr(sitecustomize, "_PRELOADED", ("imported_ahead",))
+    monkeypatch.setattr(sitecustomize, "_IDLE_S", 0.0)
+    sitecustomize._preload_while_idle()
+    assert ("imported_ahead" in sys.modules) == is_preloaded
 
 
 @pytest.mark.ray

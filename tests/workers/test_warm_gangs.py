@@ -55,6 +55,19 @@ def _no_test_leaves_a_lease():
     wait_until(is_pool_free, timeout_s=15)
 
 
+def test_a_trial_takes_a_worker_that_is_being_prepared_instead_of_starting_another():
+    request, pool = Request("run", preload=("torch",)), connect_pool()
+    pool.give_way.remote()  # the idle ones end
+    prepared = pool.prepare.remote(request)
+    gang = Gang.lease(request, timeout_s=60)
+    ray.get(prepared)
+    pids = [worker.pid for worker in gang.workers]
+    assert ray.get(pool.status.remote()).idle_pids == ()
+    gang.release()
+    wait_until(is_pool_free, timeout_s=10)
+    assert list(ray.get(pool.status.remote()).idle_pids) == pids
+
+
 def test_another_number_of_workers_from_trial_to_trial_finds_them_warm(make_task, origin):
     pair, _ = run(make_task("add_up"), origin, 2)
     for trial, num_workers in enumerate((1, 2, 1, 2, 1, 2), start=1):

@@ -7,6 +7,7 @@ head starts and ends is left to `local_head`. Only `connect` imports ray.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import importlib.util
 import logging
 import os
@@ -146,7 +147,10 @@ def _attach_or_start(files: HeadFiles, arguments: list[str]) -> bool:
             found = None
         if found is None:
             local_head.clean_up(files)
+            loading = threading.Thread(target=importlib.import_module, args=("ray",), daemon=True)
+            loading.start()  # this process needs it next, and has nothing to do until the head answers
             local_head.start_keeper(files, arguments)
+            loading.join()
             loss.need(files.read_record() or {})
             _attach_first(files)
             return True

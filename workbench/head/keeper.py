@@ -1,9 +1,9 @@
 """The keeper of the local Ray head: a small process that owns it and ends it.
 
-It starts `ray start --head --block` as its child, records its address, and ends it on SIGTERM or when it has
-not been used for a while. Every process that Ray leaves behind becomes a child of the keeper and is killed
-with it; the temporary folder is removed. This module imports no ray; starting a head and attaching to it is
-left to `local_head`.
+It starts `ray start --head --block` by `head_start` as its child, records its address, and ends it on SIGTERM
+or when it has not been used for a while. Every process that Ray leaves behind becomes a child of the keeper
+and is killed with it; the temporary folder is removed. This module imports no ray; starting a head and
+attaching to it is left to `local_head`.
 """
 
 from __future__ import annotations
@@ -130,9 +130,9 @@ class Keeper:
         signal.signal(signal.SIGTERM, self._on_signal)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         _adopt_orphans()
-        command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block", "--port=0"]
+        command = [sys.executable, "-m", "workbench.head.head_start", "start", "--head"]
         head = subprocess.Popen(
-            [*command, f"--temp-dir={self._ray_dir}", *self._arguments],
+            [*command, "--block", "--port=0", f"--temp-dir={self._ray_dir}", *self._arguments],
             stdin=subprocess.DEVNULL,
             preexec_fn=_end_with_parent,
         )

@@ -42,14 +42,27 @@ class IdleWorkers:
         return tuple(worker.info.pid for worker in self._idle if worker.info is not None)
 
     def add(self, worker: WorkerHandle) -> None:
-        """Add a worker whose lease has ended."""
+        """Add a worker whose lease has ended, or that starts before it is needed."""
         worker.idle_since_s = time.monotonic()
         self._idle.append(worker)
+
+    def on_started(self, workers: Sequence[WorkerHandle]) -> None:
+        """Let new workers count as idle from now on, and end those that did not start; not leased ones.
+
+        Args:
+            workers: Some that were added before they had started.
+        """
+        for worker in workers:
+            if worker in self._idle and worker.info is None:
+                self._idle.remove(worker)
+                ray.kill(worker.actor)
+            worker.idle_since_s = time.monotonic()
 
     def take(self, request: Request) -> list[WorkerHandle] | None:
         """Take idle workers and start the rest of a gang; return None where it does not fit."""
         self._idle = [worker for worker in self._idle if not worker.is_dead]
         matching = [worker for worker in self._idle if worker.may_serve(request)]
+        matching.sort(key=lambda worker: worker.info is not None)  # those that have started are taken first
         if request.num_workers == 1 and matching:
             self._idle.remove(matching[-1])
             return [matching[-1]]
@@ -116,6 +129,6 @@ class IdleWorkers:
         """End the workers that have been idle for too long."""
         now_s = time.monotonic()
         for worker in list(self._idle):
-            if now_s - worker.idle_since_s >= self._idle_s:
+            if worker.info is not None and now_s - worker.idle_since_s >= self._idle_s:
                 self._idle.remove(worker)
                 ray.kill(worker.actor)

@@ -156,17 +156,17 @@ class Pool:
             await self.release(lease_id, unhealthy=tuple(range(len(leased.workers))))
 
     async def prepare(self, request: Request) -> None:
-        """Start workers before they are needed, if they fit now; they stay idle until leased.
+        """Start workers before they are needed, if they fit now; a lease may take them while they start.
 
         Args:
             request: How many of which shape.
         """
         self._keep_ticking()
-        workers = self._idle.take(request)
-        if workers:
-            lease_id = self._grant(request, None, workers)
-            await wait_until_ready(workers)
-            await self.release(lease_id, num_trials=0)
+        workers = self._idle.take(request) or []
+        for worker in workers:
+            self._idle.add(worker)
+        await wait_until_ready(workers)
+        self._idle.on_started(workers)
 
     async def release(
         self, lease_id: int, unhealthy: tuple[int, ...] = (), training: bool = False, num_trials: int = 1

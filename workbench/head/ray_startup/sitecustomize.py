@@ -29,9 +29,9 @@ FOLDER = os.path.dirname(os.path.abspath(__file__))
 _GRAMMAR = "rfc3987_syntax"
 _NUM_SPARE = "WORKBENCH_SPARE_PROCESSES"
 _LOCK = threading.RLock()
-_PRELOADED = ("ray.tune", "sqlalchemy", "pydantic")
+_PRELOADED = ("ray.tune", "sqlalchemy", "pydantic", "optuna", "prometheus_client", "ruamel.yaml")
 _IDLE_S = 0.5
-"""A process that somebody waits for has its work sooner."""
+"""A process that somebody waits for has its work sooner after it has loaded."""
 
 
 class _StandIn(ModuleType):
@@ -100,13 +100,13 @@ def _preload_while_idle() -> None:
     """Import packages in a process that waits for its first work; one that has work imports what it needs."""
     import time
 
-    is_idle = False
-    while not is_idle:
+    num_idle = 0
+    while num_idle < 2:  # the first time it may have loaded just now
         time.sleep(_IDLE_S)
         get_title = getattr(sys.modules.get("ray._raylet"), "getproctitle", None)  # may still be loading
         title = "" if get_title is None else get_title()
-        is_idle = title == "ray::IDLE"
-        if title.startswith("ray::") and not is_idle:
+        num_idle += title == "ray::IDLE"
+        if title.startswith("ray::") and title != "ray::IDLE":
             return
     for name in _PRELOADED:
         with contextlib.suppress(ImportError):
