@@ -108,8 +108,11 @@ def follow_while(
 @contextlib.contextmanager
 def waiting_for_the_driver(run: Run) -> Iterator[None]:
     """Show on a terminal that the driver is starting; SIGTERM interrupts as Ctrl-C does."""
-    status = make_console(stderr=True).status(f"starting the driver of {run.run_id}")
-    with ended_like_interrupted(), status if sys.stderr.isatty() else contextlib.nullcontext():
+    with contextlib.ExitStack() as shown:
+        shown.enter_context(ended_like_interrupted())
+        if sys.stderr.isatty():  # loading what draws it takes a while
+            status = make_console(stderr=True).status(f"starting the driver of {run.run_id}")
+            shown.enter_context(status)
         yield
 
 

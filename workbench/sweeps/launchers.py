@@ -16,7 +16,15 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from workbench.actions import suggest
-from workbench.errors import ArtifactsError, LeaseError, RunError, StoreError, WorkbenchError, first_line_of
+from workbench.errors import (
+    ArtifactsError,
+    LeaseError,
+    ResourcesError,
+    RunError,
+    StoreError,
+    WorkbenchError,
+    first_line_of,
+)
 from workbench.events import RunStateChanged
 from workbench.experiment.stored import check_installed
 from workbench.registry import Registry
@@ -125,6 +133,8 @@ class RayLauncher(_StoreCommands):
         driver_actor.end_frozen(run_id, answer_s)
         launch_id = uuid.uuid4().hex
         actor = driver_actor.start(self._store, run_id, launch_id)
+        if before.state == "waiting":
+            self._prepare_first_trial(run_id)
         deadline = time.monotonic() + START_TIMEOUT_S
         while time.monotonic() < deadline:
             # Not just any event: a driver that has ended may still store how its alerts were delivered.
@@ -143,6 +153,14 @@ class RayLauncher(_StoreCommands):
             f"the driver of {run_id} did not start within {START_TIMEOUT_S:.0f} s",
             next_step=f"Read {self._store.folder(run_id) / 'driver.log'}.",
         )
+
+    def _prepare_first_trial(self, run_id: str) -> None:
+        """Let the workers of one trial start while the driver loads, which takes about as long."""
+        from workbench.sweeps.cluster import share_of
+        from workbench.workers.pool_client import prepare
+
+        with contextlib.suppress(ResourcesError):  # the driver reports it
+            prepare(share_of(run_id, self._store.experiment(run_id)).request)
 
 
 def launch(
