@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import sys
 import threading
@@ -37,6 +38,8 @@ LOG_NAME = "driver.log"
 NAMESPACE = "workbench"
 LINGER_S = 2.0
 HEAD_USE_S = 5.0
+REPLENISH_AFTER_S = 15.0
+"""How long the first trials have the processors to themselves before processes for other runs start."""
 ANSWER_TIMEOUT_S = 10.0
 LOADING_S = 60.0
 """How long an actor that another launch has started may load without an answer."""
@@ -80,10 +83,13 @@ class DriverActor:
     def _keep_head(self) -> None:
         from workbench.head import local_head
 
-        spare_processes.replenish()  # this driver has taken one, and its workers start together
+        replenish_at_s = time.monotonic() + REPLENISH_AFTER_S
         while True:
             local_head.keep_alive()
             time.sleep(HEAD_USE_S)
+            if time.monotonic() > replenish_at_s:
+                replenish_at_s = math.inf
+                spare_processes.replenish()  # this driver has taken one, its first trial another
 
     def _drive(self, store_url: str, artifacts: str, run_id: str) -> None:
         try:
