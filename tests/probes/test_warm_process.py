@@ -42,6 +42,13 @@ def test_a_program_has_its_own_input_output_folder_environment_and_status(run, t
     assert done.stderr == "True\n"
 
 
+def test_a_program_that_computes_without_values_finds_the_compiler_loaded(run) -> None:
+    run("")
+    Path("model_summary.py").write_text("import sys\nprint('torch._dynamo' in sys.modules)")
+    done = warm_process.run("model_summary", "", environment={"PATH": os.environ["PATH"]}, timeout_s=120.0)
+    assert done.stdout == "True\n"
+
+
 @pytest.mark.parametrize(
     ("code", "status", "error"),
     [

@@ -17,7 +17,9 @@ import torch
 
 from workbench.strategies.group import open_meeting_point
 
-_CONTEXT = multiprocessing.get_context("spawn")
+_CONTEXT = multiprocessing.get_context("forkserver")
+# Each has loaded torch when it starts, and what training and dividing a model import of it.
+_CONTEXT.set_forkserver_preload(["workbench.probes.preloaded", "torch.distributed.tensor"])
 _workers: list[tuple[multiprocessing.process.BaseProcess, Any]] = []
 _numbers = itertools.count()
 MAX_WAIT_S = 280.0

@@ -27,6 +27,7 @@ from typing import NoReturn
 IS_POSSIBLE = sys.platform == "linux"
 IDLE_S = 300.0
 _NUM_STREAMS = 5  # request, standard input, output and error, status
+_MAX_NAME_BYTES = 256
 
 
 class NotStartedError(Exception):
@@ -80,7 +81,7 @@ def run(
         status, their_status = os.pipe()
         stack.callback(os.close, status)
         try:
-            _send([*(file.fileno() for file in files), their_status])
+            _send(module, [*(file.fileno() for file in files), their_status])
         finally:
             os.close(their_status)
         code = _wait(status, module, timeout_s)
@@ -91,7 +92,7 @@ def run(
     return subprocess.CompletedProcess([module], code, *outputs)
 
 
-def _send(streams: list[int]) -> None:
+def _send(module: str, streams: list[int]) -> None:
     """Hand the streams of a program to the process that is forked; start that process where it has ended."""
     global _template
     with _lock:
@@ -99,7 +100,7 @@ def _send(streams: list[int]) -> None:
             if _template is None:
                 _template = _Template()
             try:
-                socket.send_fds(_template.control, [b"\n"], streams)
+                socket.send_fds(_template.control, [module.encode()], streams)
             except OSError:  # it was idle for long
                 _template.end()
                 _template = None
@@ -136,15 +137,16 @@ def _end_template() -> None:
 
 def _serve(control: socket.socket) -> None:
     """Fork a program for each request, until the other side is gone or was idle for long."""
-    import workbench.probes.preloaded  # noqa: F401
+    from workbench.probes.preloaded import load_for
 
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     control.settimeout(IDLE_S)
     with contextlib.suppress(TimeoutError):
         while True:
-            message, streams, _flags, _address = socket.recv_fds(control, 1, _NUM_STREAMS)
-            if not message:
+            module, streams, _flags, _address = socket.recv_fds(control, _MAX_NAME_BYTES, _NUM_STREAMS)
+            if not module:
                 return
+            load_for(module.decode())
             if os.fork() == 0:
                 control.close()
                 _supervise(streams)
