@@ -169,3 +169,21 @@ def test_help_texts_of_other_libraries() -> None:
     assert {option.name: option.default for option in options_in_help(tyro)} == {
         "optimizer.lr": 0.0003, "width": 64,
     }  # fmt: skip
+
+
+def test_a_help_without_options_has_none() -> None:
+    assert options_in_help("usage: train.py FILE\n\nTrains on FILE.\n") == options_in_help("") == []
+
+
+def test_options_of_absl_are_read_where_a_colon_separates_them_from_their_help() -> None:
+    absl = """
+train.py:
+  --[no]bias: whether layers have a bias
+    (default: 'true')
+  --batch: samples in a batch
+    (default: '32')
+    (an integer)
+"""
+    bias, batch = options_in_help(absl)
+    assert (bias.name, bias.is_flag) == ("bias", True)
+    assert (batch.name, batch.default, batch.is_flag) == ("batch", 32, False)

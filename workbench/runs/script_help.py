@@ -27,13 +27,13 @@ _TAKES_OPTIONS = re.compile(
     r"parse_args|parse_known|get_args|\bargv\b|parser\b|typer|tyro|docopt|absl|simple_parsing|CLI\b|\bcli\b|click"
 )
 _OPTION = re.compile(
-    r"^[\s│|*]*(?:-\w(?: [A-Z_]+)?,\s*)?--(?P<name>[A-Za-z][\w.-]*)(?:(?:,|[ /]+)\s*--no-[\w-]+)?"
-    r"(?P<rest>(?:[ =][^\n]*)?)$",
+    r"^[\s│|*]*(?:-\w(?: [A-Z_]+)?,\s*)?--(?P<no>\[no\])?(?P<name>[A-Za-z][\w.-]*)"
+    r"(?:(?:,|[ /]+)\s*--no-[\w-]+)?(?P<rest>(?:[ =:\t][^\n]*)?)$",
     re.MULTILINE,
 )
 _DEFAULT = re.compile(r"[\[(]?\bdefault(?:s to)?[:=]?\s+['\"]?(?P<value>[^\s\])'\",;]+)", re.IGNORECASE)
 _CHOICES = re.compile(r"^[ =]+[\[{<](?P<values>[^\]}>\s]+(?:[,|][^\]}>\s]+)+)[\]}>]")
-_TAKES_VALUE = re.compile(r"^(?:=|\s+<(?!bool)| [\[{A-Z]|\s+(?:FLOAT|INT|INTEGER|TEXT|PATH|STR)\b)")
+_TAKES_VALUE = re.compile(r"^(?:[=:]|\s+<(?!bool)| [\[{A-Z]|\s+(?:FLOAT|INT|INTEGER|TEXT|PATH|STR)\b)")
 
 
 def options_elsewhere(path: Path, source: str) -> tuple[list[ScriptOption], Style]:
@@ -63,7 +63,7 @@ def options_in_help(text: str) -> list[ScriptOption]:
         [('lr', 0.1)]
     """
     matches = list(_OPTION.finditer(text))
-    ends = [match.start() for match in matches[1:]] + [len(text)]
+    ends = [*(match.start() for match in matches), len(text)][1:]
     found: dict[str, ScriptOption] = {}
     for match, end in zip(matches, ends, strict=True):
         name, rest = match["name"], match["rest"]
@@ -77,7 +77,7 @@ def options_in_help(text: str) -> list[ScriptOption]:
                 name,
                 default=None if default is None else _value(default["value"]),
                 choices=() if choices is None else tuple(map(_value, re.split(r"[,|]", choices["values"]))),
-                is_flag=_TAKES_VALUE.match(rest) is None,
+                is_flag=match["no"] is not None or _TAKES_VALUE.match(rest) is None,
             ),
         )
     return list(found.values())
@@ -97,7 +97,8 @@ def _of_help(path: Path) -> list[ScriptOption]:
         except subprocess.TimeoutExpired:  # it ignores its options, and trains
             os.killpg(process.pid, signal.SIGKILL)
             return []
-    return options_in_help(text.decode(errors="replace")) if process.returncode == 0 else []
+    is_help = process.returncode in (0, 1)  # that of absl ends with 1
+    return options_in_help(text.decode(errors="replace")) if is_help else []
 
 
 def _of_fire(tree: ast.Module) -> Iterator[ScriptOption]:
