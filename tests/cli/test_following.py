@@ -133,6 +133,16 @@ def test_a_run_that_is_found_learns_nothing_new_and_that_is_said(shell: Shell) -
     assert f"was started without --warm-start {new} and does not learn from it" in err
 
 
+def test_a_command_for_a_lost_run_states_when_it_is_carried_out(shell: Shell) -> None:
+    store, run_id = _new_run(shell.folder)
+    with _writer(store, run_id) as writer:
+        writer.append(*begin())
+        writer.close(gives_up=True)
+    code, out, _ = shell("set", "digits-small", "--trials", "9")
+    kept = "the driver is gone; the command is carried out when the run is resumed"
+    assert (code, out) == (0, f"set {run_id}: {kept}\n")
+
+
 def test_following_sees_what_is_written_while_it_looks(shell: Shell) -> None:
     store, run_id = _new_run(shell.folder)
     process = shell.process("follow", run_id)

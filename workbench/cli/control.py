@@ -22,6 +22,7 @@ from workbench.cli.output import print_json
 from workbench.cli.remote import remote_capable
 
 _UNANSWERED = "the driver has not answered yet; it will carry the command out when it can"
+_KEPT = "the driver is gone; the command is carried out when the run is resumed"
 
 
 def names_of_commands() -> list[str]:
@@ -51,7 +52,7 @@ def make_command(name: str) -> click.Command:
             print_json({"run_id": run.run_id, **shown, "answer": answer})
             return
         target = f"trial {given['trial']} of {run.run_id}" if given.get("trial") is not None else run.run_id
-        click.echo(f"{name} {target}: {answer or _UNANSWERED}")
+        click.echo(f"{name} {target}: {answer or (_KEPT if run.state == 'lost' else _UNANSWERED)}")
         if first.may_launch:
             click.echo(f"Follow it with: {command_line('attach', run.run_id)}", err=True)
 

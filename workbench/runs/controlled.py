@@ -275,7 +275,7 @@ class ControlledRun(LabelledRun):
         launch(self.store, self.run_id, launcher=launcher, address=address)
 
     def command(self, kind: str, arguments: Mapping[str, Any]) -> str | None:
-        """Store a command for the driver, and wait up to five seconds for its answer.
+        """Store a command for the driver, and wait up to five seconds for its answer unless it is gone.
 
         Args:
             kind: What to do.
@@ -294,7 +294,8 @@ class ControlledRun(LabelledRun):
                 next_step=how_to_continue(self.run_id, self.history) if row.state == "complete"
                 else suggest("resume", self.run_id, lead="To continue it"),
             )  # fmt: skip
-        return self._answer(self.store.command(self.run_id, kind, arguments), row.last_seq)
+        number = self.store.command(self.run_id, kind, arguments)
+        return None if row.state == "lost" else self._answer(number, row.last_seq)
 
     def _answer(self, number: int, after: int) -> str | None:
         """Wait for the answer to a command, which comes after the event `after`."""
