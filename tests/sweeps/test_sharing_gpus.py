@@ -44,7 +44,7 @@ def cluster_with_gpu(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clust
 @pytest.mark.ray
 def test_copies_are_measured_once_and_trials_share_the_gpu_as_decided(cluster_with_gpu: Cluster) -> None:
     (cluster_with_gpu.folder / "shared.yaml").write_text(EXPERIMENT)
-    cluster_with_gpu.run_command("sweep", "shared.yaml", "--run-id", "shared")
+    cluster_with_gpu.run_command("sweep", "shared.yaml", "--run-id", "shared", "--launcher", "inline")
     with Store.open(str(cluster_with_gpu.folder / "store.sqlite")) as store:
         history = _history(store)
         (decided,) = _sharing(store)
