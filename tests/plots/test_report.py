@@ -93,6 +93,35 @@ def test_the_page_says_how_long_workers_waited_for_proposals(recorded_experiment
     assert float(found[1]) == pytest.approx(100 * 0.02 * len(trials) / trained_s, abs=0.2)
 
 
+def test_the_best_trials_name_those_that_they_continue(recorded_page, recorded_experiment, recorded_events):
+    heads = re.search(r"<h2>Best trials</h2>.*?</thead>", recorded_page, re.DOTALL)
+    assert heads is not None
+    assert "Continues" not in heads[0], "no trial continues another"
+    ranked = [trial.number for trial in History.of(recorded_experiment, recorded_events).ranked()]
+    resuming = max(ranked[:2])
+    page = report_html(
+        recorded_experiment,
+        [
+            event.model_copy(update={"resumes": 0})
+            if isinstance(event, TrialProposed) and event.trial == resuming
+            else event
+            for event in recorded_events
+        ],
+        importance={}, run_id="r-7",
+    )  # fmt: skip
+    found = re.search(r"<h2>Best trials</h2>(.*?)</table>", page, re.DOTALL)
+    assert found is not None
+    assert re.search(r"<th[^>]*>Continues</th></tr>", found[1])
+    last = {
+        int(row[1]): row[2]
+        for row in re.finditer(
+            r'<th scope="row" class="number">(\d+)</th>.*?<td class="number">([^<]*)</td></tr>', found[1]
+        )
+    }
+    assert last[resuming] == "0"
+    assert {last[number] for number in ranked if number != resuming} == {""}
+
+
 def test_every_figure_has_its_place(recorded_page):
     kinds = ["convergence", "by-time", "importance", "parallel", "slice", "timeline", "throughput"]
     assert Outline(without_plotly(recorded_page)).places == [f"plot-{kind}" for kind in kinds]

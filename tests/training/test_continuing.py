@@ -145,7 +145,7 @@ def on_rank(
     return found
 
 
-@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp", "pipeline"])
 def test_two_workers_continue_what_one_has_begun(tmp_path: Path, strategy: str) -> None:
     run(order(tmp_path, 0, 0, 1))
     two = MODEL.replace(plan={"workers": 2, "strategy": strategy})

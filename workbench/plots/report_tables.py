@@ -11,6 +11,7 @@ from typing import Any
 
 from workbench.formatting import MISSING, format_count, format_duration, format_percent, format_value
 from workbench.history import failure_groups, wait_for_proposals
+from workbench.history.lineage import describe_source
 from workbench.plots.prepare_trials import searched
 from workbench.plots.run_data import RunData
 from workbench.space import Choice, Fixed, describe, describe_condition
@@ -34,18 +35,20 @@ def best_trials(run: RunData) -> list[str]:
         for name in searched(run.history.searched, list(run.history.trials.values()))
         if any(name in trial.params for trial in shown)
     ]
+    continues = any(describe_source(trial) for trial in shown)
     rows = []
     for rank, trial in enumerate(shown):
+        source = _cell(describe_source(trial), "number") if continues else ""
         values = [_cell(_value(trial.values, name), "number") for name in metrics]
         params = [_cell(_value(trial.params, name)) for name in names]
         took = (trial.ended_unix_s or run.last_unix_s) - (trial.started_unix_s or trial.proposed_unix_s)
         rows.append(
             f"<tr{_class('first' if rank == 0 and not several else '')}>"
             f'<th scope="row" class="number">{trial.number}</th>{"".join(values)}{"".join(params)}'
-            f"{_cell(format_duration(took), 'number')}{_cell(str(trial.last_step), 'number')}</tr>"
+            f"{_cell(format_duration(took), 'number')}{_cell(str(trial.last_step), 'number')}{source}</tr>"
         )
     heads = [("Trial", "number"), *((name, "number") for name in metrics), *((name, "") for name in names)]
-    heads += [("Time", "number"), ("Steps", "number")]
+    heads += [("Time", "number"), ("Steps", "number"), *[("Continues", "number")] * continues]
     caption = f"{len(shown)} of {len(run.history.front() if several else ranked)} " + (
         "trials on the front" if several else "complete trials, best first"
     )

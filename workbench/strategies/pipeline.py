@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal, cast
 
@@ -211,12 +211,16 @@ class Pipeline(Single):
     def load(self, state: dict[str, Any]) -> None:
         """Take over this stage of what a strategy returned; see Strategy.load."""
         self._reshard()
-        own = self._model.state_dict()
-        weights = {
-            key: {name: own_shard(value, own[name]) for name, value in state[key].items() if name in own}
-            for key in WEIGHTS
-            if key in state
-        }
+        own: Any = self._model.state_dict()
+        weights: dict[str, Any] = {}
+        for key in (each for each in WEIGHTS if each in state):
+            held: Any = OrderedDict(
+                (name, own_shard(value, own[name])) for name, value in state[key].items() if name in own
+            )
+            held._metadata = (
+                own._metadata
+            )  # without it torch adds counters of batches to other stages' layers
+            weights[key] = held
         super().load({**state, **weights})
 
     def close(self) -> None:

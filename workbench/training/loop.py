@@ -370,10 +370,12 @@ class _Loop:
         content = checkpoint.read_latest(folder)
         if content is None:
             raise self._task.nothing_to_continue()
+        strategy = self._parts.strategy
+        # Of this state no tensor is read, and `state` would put together the whole model on each worker.
+        own = strategy.parts().rest if isinstance(strategy, WritableInParts) else strategy.state()
         take_hyperparameters(
-            content["strategy"].get("optimizer"), self._parts.strategy.state().get("optimizer"),
-            self._parts.settings.training,
-        )  # fmt: skip
+            content["strategy"].get("optimizer"), own.get("optimizer"), self._parts.settings.training
+        )
         # With another batch an epoch has another number of steps.
         return content | {"step": content["epochs_done"] * self._steps_per_epoch}
 
