@@ -8,6 +8,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from workbench.version import VERSION as __version__  # noqa: N811 (the name that packages have for it)
+
 if TYPE_CHECKING:
     from workbench import widgets
     from workbench.automl_pipeline import AutoML, automl
@@ -33,7 +35,6 @@ if TYPE_CHECKING:
     from workbench.store import Store
     from workbench.widgets import app, live
 
-__version__ = "0.1.0"
 
 _HOMES = {
     "automl_pipeline": ("AutoML", "automl"),

@@ -85,3 +85,15 @@ def test_parts_and_their_contexts_fit_into_the_whole(total_bytes: float, number:
 @pytest.mark.parametrize("share", [1.0, 2.0, Resources().gpu_share])
 def test_a_gpu_of_ones_own_may_be_filled(share: float) -> None:
     assert allowed_bytes(16 * GB, share) == 16 * GB
+
+
+def test_no_further_number_is_measured_once_the_time_is_up() -> None:
+    measured: list[int] = []
+
+    def measure(number: int) -> Copies:
+        measured.append(number)
+        return Copies(100.0 * number)
+
+    found = find_sharing(measure, most=8, why_most="never", has_time=lambda: len(measured) < 3)
+    assert (found.per_gpu, measured) == (3, [1, 2, 3])
+    assert found.reason == "the run's time is too short to measure more"

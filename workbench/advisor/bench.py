@@ -100,6 +100,10 @@ class Bench:
         """Put gangs on few nodes or on many from here on."""
         self._request = dataclasses.replace(self._request, placement=placement)
 
+    def start_workers(self, num_workers: int) -> None:
+        """Let so many workers be ready, all started at once; they stay warm for what is measured next."""
+        self._lease(dataclasses.replace(self._request, num_workers=num_workers)).release()
+
     def probe(
         self, num_workers: int, plans: Sequence[PartialPlan], order: PlanProbe,
         params: Mapping[str, JsonValue],

@@ -60,6 +60,7 @@ class Sharing:
 def find_sharing(
     measure: Callable[[int], Copies], *, most: int, why_most: str,
     peak_bytes: int | None = None, allowed_bytes: Callable[[int], float] | None = None,
+    has_time: Callable[[], bool] = lambda: True,
 ) -> Sharing:  # fmt: skip
     """Try one more copy at a time until that pays no more.
 
@@ -69,12 +70,15 @@ def find_sharing(
         why_most: Why there may be no more, as the end of a sentence.
         peak_bytes: What the largest training of the search holds; None where that is not known.
         allowed_bytes: Takes a number of copies; returns what each may hold. None where nothing limits them.
+        has_time: Returns whether there is time for another measurement.
     """
     alone = measure(1)
     if alone.samples_per_s is None:
         return Sharing(1, {}, f"even one does not fit: {alone.misfit}")
     found = {1: alone.samples_per_s}
     for number in range(2, min(most, MAX_PER_GPU) + 1):
+        if not has_time():
+            return Sharing(number - 1, found, "the run's time is too short to measure more")
         if (
             peak_bytes is not None
             and allowed_bytes is not None

@@ -31,12 +31,12 @@ from workbench.experiment.sections import Training
 from workbench.plan import Hardware, PartialPlan, Plan
 from workbench.resources import ClusterInventory
 from workbench.store import Store
+from workbench.version import VERSION
 from workbench.workers.admission import Shape
 
 NUM_EARLIER_RUNS = 50
 """How many of the newest runs of a store are scanned."""
 Source = Literal["probe", "trial alone", "trial beside others"]
-_VERSIONED = ("torch", "workbench")
 _TRAINING = ("optimizer", "optimizer_options", "momentum", "weight_decay", "clip_norm", "gradient_hook")
 
 
@@ -59,7 +59,7 @@ def setting_of(
         "worker": [shape.cpus, shape.gpus],
         "devices": sorted({node.gpu_type or "" for node in cluster.nodes if shape.gpus}),
         "machine": [platform.machine(), platform.processor(), [node.num_cpus for node in cluster.nodes]],
-        "versions": [importlib.metadata.version(name) for name in _VERSIONED],
+        "versions": [importlib.metadata.version("torch"), VERSION],
     }
     return hashlib.sha256(json.dumps(named, sort_keys=True, default=str).encode()).hexdigest()[:16]
 

@@ -11,6 +11,7 @@ import platform
 import re
 import sys
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Literal
 
 from packaging.requirements import Requirement
@@ -29,7 +30,12 @@ Found = tuple[str, Literal["fine", "missing", "broken"], str, str | None]
 
 def find_packages() -> list[Found]:
     """Return what is found about Python, the workbench and the packages that it needs."""
-    own = importlib.metadata.metadata("workbench")
+    try:
+        own = importlib.metadata.metadata("workbench")
+    except importlib.metadata.PackageNotFoundError:
+        folder = Path(__file__).parents[2]
+        text = f"not installed, but imported from {folder}: which packages it needs is not known"
+        return [("workbench", "broken", text, f"pip install --editable {folder}")]
     needed = [Requirement(text) for text in importlib.metadata.requires("workbench") or ()]
     found = [
         _check_python(own["Requires-Python"]),

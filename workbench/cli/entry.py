@@ -11,12 +11,12 @@ from typing import Any
 
 import click
 
-from workbench import __version__
 from workbench.cli.exit_codes import INTERRUPTED, MEANINGS, exit_code_of
 from workbench.cli.lazy_groups import LazyGroup
 from workbench.cli.options import example, store_option
 from workbench.cli.output import print_error
 from workbench.errors import WorkbenchError, missing_part
+from workbench.version import VERSION
 
 COMMANDS = {
     "check": "workbench.cli.inspect:check",
@@ -90,7 +90,7 @@ def _report(error: WorkbenchError) -> int:
 
 
 @click.group(cls=_Root, table=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="workbench")
+@click.version_option(VERSION, prog_name="workbench")
 @store_option
 @example(
     "workbench check search_spaces/digits.yaml",

@@ -19,7 +19,7 @@ Key = TypeVar("Key", int, str)
 def gather_on_first(parts: Mapping[Key, Mapping[str, Any]], group: Group) -> dict[Key, dict[str, Any]]:
     """Return the parts of all workers on rank 0, and on the others their own; every worker must call it.
 
-    One tensor after the other is sent, onto the CPU of rank 0. Those of rank 0 stay the same objects.
+    One tensor after the other is sent, from CPU to CPU. Those of rank 0 stay the same objects.
 
     Args:
         parts: Tensors and plain values by two names; no two workers have the same first name.
@@ -43,13 +43,12 @@ class _Form(NamedTuple):
 
     shape: torch.Size
     dtype: torch.dtype
-    device: str
 
 
 def _described(parts: Mapping[Key, Mapping[str, Any]]) -> dict[Key, dict[str, Any]]:
     return {
         key: {
-            name: _Form(value.shape, value.dtype, value.device.type) if isinstance(value, Tensor) else value
+            name: _Form(value.shape, value.dtype) if isinstance(value, Tensor) else value
             for name, value in values.items()
         }
         for key, values in parts.items()
@@ -59,12 +58,12 @@ def _described(parts: Mapping[Key, Mapping[str, Any]]) -> dict[Key, dict[str, An
 def _send(values: Iterable[Any]) -> None:
     for value in values:
         if isinstance(value, Tensor):
-            dist.send(value.detach().contiguous(), 0)
+            dist.send(value.detach().cpu().contiguous(), 0)
 
 
 def _receive(value: Any, sender: int) -> Any:
     if not isinstance(value, _Form):
         return value
-    received = torch.empty(value.shape, dtype=value.dtype, device=value.device)
+    received = torch.empty(value.shape, dtype=value.dtype)
     dist.recv(received, sender)
-    return received.cpu()
+    return received

@@ -41,6 +41,7 @@ _MAX_DIMENSIONS = 8
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64, torch.int64, torch.int32, torch.bool)
 """The types of tensors that one worker can send to another."""
 
+_SHARED_GPUS = "workers that share a GPU with another one"
 _OF_GROUP = "@"
 _numbers = itertools.count()
 _opened: tuple[str, Any] | None = None
@@ -141,7 +142,7 @@ class Group:
         """
         self.rank, self.num_workers = rank, num_workers
         self._device = device or torch.device("cpu")
-        self._joined = False
+        self._joined = self._shares_gpus = False
         self._parts: list[Any] = []
         self._name = meeting or f"alone {next(_numbers)}"
         self.store: Any = None
@@ -161,8 +162,19 @@ class Group:
         Args:
             **sizes: Workers along each dimension; those along the last one are neighbours. Their product is
                 the number of workers. Where the mesh is used, `dimension_name` returns the name of each.
+
+        Raises:
+            ExperimentError: If some of the workers share a GPU.
         """
         self.torch_group()
+        if self._shares_gpus:
+            raise ExperimentError(
+                "workers that share a GPU cannot divide parameters: NCCL refuses two workers on one GPU, and "
+                "gloo cannot exchange parts that are on it",
+                field="resources.gpus_per_worker",
+                allowed="1 or more with plan.strategy fsdp or tensor, and with plan.shard",
+                next_step="Give each worker a whole GPU, or choose the strategy ddp, zero1 or pipeline.",
+            )
         names = tuple(f"{name}{_OF_GROUP}{self._name}" for name in sizes)
         return dist.init_device_mesh(self._device.type, tuple(sizes.values()), mesh_dim_names=names)
 
@@ -274,16 +286,20 @@ class Group:
         global _left, _is_joined
         _left = None
         on_gpu = self._device.type == "cuda"
+        if on_gpu and store.add(str(torch.cuda.get_device_properties(self._device).uuid), 1) > 1:
+            store.add(_SHARED_GPUS, 1)
         _wait_for_all(store, self.num_workers)
+        self._shares_gpus = on_gpu and store.add(_SHARED_GPUS, 0) > 0
+        uses_nccl = on_gpu and not self._shares_gpus
         for attempt in range(CONNECT_ATTEMPTS):
             try:
                 _init_process_group(
-                    "cpu:gloo,cuda:nccl" if on_gpu else "gloo",
+                    "cpu:gloo,cuda:nccl" if uses_nccl else "gloo",
                     store=dist.PrefixStore(str(attempt), store),
                     rank=self.rank,
                     world_size=self.num_workers,
                     timeout=CONNECT_TIMEOUT,
-                    device_id=self._device if on_gpu else None,
+                    device_id=self._device if uses_nccl else None,
                 )
                 break
             except RuntimeError:

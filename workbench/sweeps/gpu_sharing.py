@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import time
 from collections.abc import Callable
 
 from workbench.advisor.bench import Bench
 from workbench.advisor.choices import drawn_params
-from workbench.advisor.gpu_sharing import Copies, Sharing, find_sharing
+from workbench.advisor.gpu_sharing import MAX_PER_GPU, Copies, Sharing, find_sharing
 from workbench.advisor.recommend import bench_for, measurement_context_of
 from workbench.errors import WorkbenchError
 from workbench.events import Noted, SharingMeasured
@@ -30,6 +31,8 @@ from workbench.sweeps.trial_plans import TrialPlans
 from workbench.workers.capacity import capacity_of
 
 _MEMORY_PROBE_S = 0.5
+_PART_OF_TIME = 0.2
+"""Of the run's time, after which no further number of trials is measured."""
 
 
 def decide_sharing(store: Store, ledger: Ledger, plans: TrialPlans, poll: Callable[[], None]) -> bool:
@@ -97,13 +100,18 @@ def _measure(
     """Measure copies beside each other; return also the peak memory of the largest training."""
     experiment = ledger.history.in_force
     around = measurement_context_of(store, ledger.run_id, experiment)
-    setting = around.setting
+    setting, longest_s, began_s = around.setting, experiment.budget.time, time.monotonic()
+    highest = min(most, MAX_PER_GPU)
+    # Workers with the smallest part of a GPU serve for every number: others would be started for each.
+    smallest = capacity_of(experiment.replace(resources={"per_gpu": highest}), cluster_inventory())
 
     def bench_of(number: int) -> Bench:
         shared = experiment.replace(resources={"per_gpu": number})
-        capacity = capacity_of(shared, cluster_inventory())
-        beside = dataclasses.replace(around, capacity=capacity)
+        beside = dataclasses.replace(around, capacity=smallest)
         return bench_for(store, ledger.run_id, shared, beside, ledger.record, poll)
+
+    def has_time() -> bool:
+        return longest_s is None or time.monotonic() - began_s < _PART_OF_TIME * longest_s
 
     def measure(number: int) -> Copies:
         params = drawn_params(experiment)
@@ -111,6 +119,7 @@ def _measure(
         found = bench_of(number).probe_neighbours(number, order, params)
         return Copies(found.samples_per_s, found.message)
 
+    bench_of(highest).start_workers(highest)
     peak_bytes = None
     total_bytes = around.limit_bytes
     if around.on_gpu and total_bytes is not None:
@@ -118,6 +127,7 @@ def _measure(
     found = find_sharing(
         measure, most=most, why_most=why_most, peak_bytes=peak_bytes,
         allowed_bytes=lambda number: allowed_bytes(total_bytes or math.inf, 1.0 / number),
+        has_time=has_time,
     )  # fmt: skip
     return found, peak_bytes
 

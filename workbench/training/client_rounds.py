@@ -137,6 +137,7 @@ class Rounds:
         self._strategy.begin(self._weights, proximal=federated.proximal)
         seed = seed_of(self._seed, number, taking_part.client)
         seed_generators(seed)
+        torch.manual_seed(seed)  # those of GPUs, too
         per_epoch = -(-len(shard) // settings.step_batch)
         num_steps = math.ceil(taking_part.part * per_epoch * federated.local_epochs)
         order = shard

@@ -65,6 +65,17 @@ def evaluate(
     return {name: values[name] for name in metrics}
 
 
+def _in_single_precision(outputs: Any) -> Any:
+    """Return outputs for metrics: what is computed of half precision would have three digits."""
+
+    def convert(values: torch.Tensor) -> torch.Tensor:
+        return values.float() if values.dtype in (torch.bfloat16, torch.float16) else values
+
+    if isinstance(outputs, Mapping):  # of its type, since a loss may read attributes of it
+        return type(outputs)(map_tensors(convert, outputs))  # type: ignore[call-arg]
+    return map_tensors(convert, outputs)
+
+
 def renew_statistics(
     strategy: Strategy, source: Source, batches: Iterable[np.ndarray], *, micro_batch: int, worker: Worker
 ) -> None:
@@ -149,6 +160,7 @@ def measure_own(
         outputs = strategy.predict(inputs)
         if weight == 0.0 or outputs is None:  # another worker of the replica has them
             continue
+        outputs = _in_single_precision(outputs)
         if kept is not None:
             to_cpu = functools.partial(map_tensors, torch.Tensor.cpu)
             found = output_in(outputs)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 from collections.abc import Mapping
 from typing import Any
 
 from workbench.deploy.card import Card, Input, Output
+from workbench.version import VERSION
 
 _NULLABLE = {"number": "number", "category": "string", "text": "string", "date": "string"}
 
@@ -47,10 +47,9 @@ def describe_server(cards: Mapping[str, Card], *, has_token: bool) -> dict[str, 
                 },
             }
         }
-    version = importlib.metadata.version("workbench")
     document: dict[str, Any] = {
         "openapi": "3.1.0",
-        "info": {"title": "Models served by the workbench", "version": version},
+        "info": {"title": "Models served by the workbench", "version": VERSION},
         "paths": paths,
         "components": {"schemas": schemas},
     }
