@@ -26,7 +26,7 @@ def exported(ray_head: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
                 "search": {"lr": {"low": 0.001, "high": 0.1, "log": True}, "hidden_width": {"choices": [24]}},
                 "training": {"epochs": 2}, "budget": {"trials": 2}, "seed": 3,
             },
-            store=store, wait=True,
+            store=store, launcher="inline", wait=True,
         )  # fmt: skip
         yield run, run.export(folder / "best")
 

@@ -167,7 +167,7 @@ def test_a_frozen_driver_is_replaced_when_its_run_is_resumed(store: Store) -> No
 def test_a_killed_driver_comes_back_and_proposes_what_it_would_have_proposed(store: Store) -> None:
     fields = {"options": {"steps": 4, "pause_s": 0.1}, "budget": {"trials": 8}, "sampler": "tpe", "seed": 7}
     fields["early_stop"] = {"pruner": "median", "startup_trials": 2}
-    undisturbed = go_on(store, **fields).launch()
+    undisturbed = go_on(store, **fields).drive()
     sweep = go_on(store, **fields)
     undisturbed.wait("complete")
     sweep.launch()
