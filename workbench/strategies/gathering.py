@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from workbench.strategies.group import Group, dist
+from workbench.strategies.group import COLLECTIVE_TIMEOUT, Group, dist
 
 Key = TypeVar("Key", int, str)
 
@@ -58,12 +58,12 @@ def _described(parts: Mapping[Key, Mapping[str, Any]]) -> dict[Key, dict[str, An
 def _send(values: Iterable[Any]) -> None:
     for value in values:
         if isinstance(value, Tensor):
-            dist.send(value.detach().cpu().contiguous(), 0)
+            dist.isend(value.detach().cpu().contiguous(), 0).wait(COLLECTIVE_TIMEOUT)  # see Sent.wait
 
 
 def _receive(value: Any, sender: int) -> Any:
     if not isinstance(value, _Form):
         return value
     received = torch.empty(value.shape, dtype=value.dtype)
-    dist.recv(received, sender)
+    dist.irecv(received, sender).wait(COLLECTIVE_TIMEOUT)
     return received

@@ -88,7 +88,7 @@ class Sent:
     def wait(self) -> None:
         """Return when it has been sent."""
         for each in self.under_way:
-            each.wait()
+            each.wait(COLLECTIVE_TIMEOUT)  # gloo would take that of connecting
 
 
 @dataclasses.dataclass(frozen=True)
@@ -244,13 +244,13 @@ class Group:
         """
         if like is not None:
             received = torch.empty(like.shape, dtype=like.dtype)
-            dist.recv(received, sender)
+            dist.irecv(received, sender).wait(COLLECTIVE_TIMEOUT)
             return received.to(self._device)
         form = torch.zeros(2 + _MAX_DIMENSIONS, dtype=torch.int64)
-        dist.recv(form, sender)
+        dist.irecv(form, sender).wait(COLLECTIVE_TIMEOUT)
         dtype, num_dimensions, *shape = form.tolist()
         received = torch.empty(shape[:num_dimensions], dtype=_DTYPES[dtype])
-        dist.recv(received, sender)
+        dist.irecv(received, sender).wait(COLLECTIVE_TIMEOUT)
         return received.to(self._device)
 
     def gather(self, content: Any) -> list[Any]:
