@@ -57,8 +57,9 @@ def _no_test_leaves_a_lease():
 
 def test_a_trial_takes_a_worker_that_is_being_prepared_instead_of_starting_another():
     request, pool = Request("run", preload=("torch",)), connect_pool()
-    pool.give_way.remote()  # the idle ones end
+    ray.get(pool.give_way.remote())  # calls to a pool that still starts may overtake others
     prepared = pool.prepare.remote(request)
+    ray.get(pool.status.remote())
     gang = Gang.lease(request, timeout_s=60)
     ray.get(prepared)
     pids = [worker.pid for worker in gang.workers]
