@@ -133,12 +133,13 @@ class _Loop:
     def _train_epoch(self) -> Outcome | None:
         parts, window = self._parts, self._window
         strategy, profiler = parts.strategy, parts.profiler
+        rate_setting = strategy if isinstance(strategy, RateSetting) else None  # too slow for each step
         window.start_epoch(*self._epoch_so_far)
         for batch in parts.train.ahead(self._coming_steps()):
             profiler.start_step()
             began_s = perf_counter()
-            if isinstance(strategy, RateSetting):
-                strategy.set_rate(self._lr())
+            if rate_setting is not None:
+                rate_setting.set_rate(self._lr())
             if batch.is_measured:
                 assert isinstance(strategy, NoiseMeasuring)
                 measured = strategy.measure(batch)
