@@ -218,6 +218,20 @@ def test_a_traceback_begins_with_the_code_of_the_user(tmp_path: Path) -> None:
     assert first.startswith(f'  File "{__file__}", line ')
 
 
+def test_a_full_gpu_is_described_without_the_details_of_its_allocator(tmp_path: Path) -> None:
+    message = (
+        "CUDA out of memory. Tried to allocate 626.00 MiB. GPU 0 has a total capacity of 79.18 GiB of which "
+        "1.91 GiB is free."
+    )
+
+    def train(config: dict[str, Any], report: Callable[..., bool]) -> None:
+        raise torch.OutOfMemoryError(f"{message} Including non-PyTorch memory, this process has 77.20 GiB")
+
+    ended, _ = run(train, tmp_path)
+    assert ended.message == f"OutOfMemoryError: {message}"
+    assert "77.20 GiB" in (ended.traceback or "")
+
+
 @pytest.mark.parametrize("library", ["torch", "numpy"])
 def test_an_allocation_that_the_machine_refuses_is_oom(library: str, tmp_path: Path) -> None:
     def train(config: dict[str, Any], report: Callable[..., bool]) -> None:

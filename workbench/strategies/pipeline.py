@@ -217,9 +217,8 @@ class Pipeline(Single):
             held: Any = OrderedDict(
                 (name, own_shard(value, own[name])) for name, value in state[key].items() if name in own
             )
-            held._metadata = (
-                own._metadata
-            )  # without it torch adds counters of batches to other stages' layers
+            # Without versions torch adds counters of batches to the layers of other stages.
+            held._metadata = own._metadata
             weights[key] = held
         super().load({**state, **weights})
 

@@ -17,6 +17,8 @@ FAILED_EXCHANGE = (
 """What the error of a rank mentions when another rank has gone."""
 ALLOCATION_FAILURES = ("DefaultCPUAllocator: can't allocate memory", "CUDA out of memory")
 """What torch writes when host or device had no memory left."""
+_DETAILS_OF_MEMORY = " Including non-PyTorch memory"
+"""How the second half begins of what it writes about a device: parts, settings and a link."""
 
 
 @dataclass(frozen=True)
@@ -74,8 +76,8 @@ def is_failed_exchange(error: BaseException) -> bool:
 
 
 def describe(error: BaseException) -> str:
-    """Return the type and the message of an error."""
-    text = str(error)
+    """Return the type and the message of an error; where a device has no memory left, without details."""
+    text = str(error).partition(_DETAILS_OF_MEMORY)[0]
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
