@@ -20,6 +20,7 @@ from workbench.strategies.group import open_meeting_point
 _CONTEXT = multiprocessing.get_context("forkserver")
 # Each has loaded torch when it starts, and what training and dividing a model import of it.
 _CONTEXT.set_forkserver_preload(["workbench.probes.preloaded", "torch.distributed.tensor"])
+NAME = "worker of tests"
 _workers: list[tuple[multiprocessing.process.BaseProcess, Any]] = []
 _numbers = itertools.count()
 MAX_WAIT_S = 280.0
@@ -31,7 +32,7 @@ def run_together(function: Callable[..., Any], num_workers: int, *arguments: Any
     meeting = f"{open_meeting_point('127.0.0.1')}/{next(_numbers)}"
     while len(_workers) < num_workers:
         ours, theirs = _CONTEXT.Pipe()
-        process = _CONTEXT.Process(target=_serve, args=(theirs,), daemon=True)
+        process = _CONTEXT.Process(target=_serve, args=(theirs,), name=NAME, daemon=True)
         process.start()
         theirs.close()  # so that the end of the process is seen
         _workers.append((process, ours))

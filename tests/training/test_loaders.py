@@ -19,6 +19,7 @@ import torch
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset, IterableDataset, WeightedRandomSampler
 
+from tests.services.process_group import NAME
 from tests.services.waiting import wait_until
 from workbench.data import Split
 from workbench.data.foreign import as_split
@@ -94,8 +95,8 @@ def train(folder: Path, made: Experiment, report: Callable[[Event], bool] = lamb
 
 
 def loader_processes() -> list[Any]:
-    """The children that this process has forked; services of other tests are programs of their own."""
-    return [child for child in multiprocessing.active_children() if "Spawn" not in type(child).__name__]
+    """Return the children of this process but for those that other tests keep."""
+    return [child for child in multiprocessing.active_children() if child.name != NAME]
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
