@@ -302,7 +302,7 @@ def test_a_gang_is_admitted_whole_and_nobody_passes_it(make_task, origin):
     assert not pair.ready(0.5)
     assert not late.ready(0.5)
     first.release()
-    assert pair.ready(30)
+    assert pair.ready(60)
     assert len({worker.pid for worker in pair.workers}) == 2
     pair.start(make_task("constant"), origin=origin)
     progress = pair.next(timeout_s=30)
@@ -310,7 +310,7 @@ def test_a_gang_is_admitted_whole_and_nobody_passes_it(make_task, origin):
         progress = pair.next(timeout_s=30)
     assert progress.ended.state == "complete", progress.ended.traceback
     pair.release()
-    assert late.ready(30)
+    assert late.ready(60)
     late.release()
 
 
