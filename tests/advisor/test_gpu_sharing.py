@@ -6,11 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from workbench.advisor import recommend
 from workbench.advisor.gpu_sharing import MAX_PER_GPU, WORTHWHILE, Copies, find_sharing
 from workbench.experiment import Resources
+from workbench.resources import ClusterInventory, Gpu, Inventory
 from workbench.resources.gpu_memory import CONTEXT_BYTES, allowed_bytes
+from workbench.workers.admission import Shape
+from workbench.workers.capacity import Capacity
 
-GB = 10**9
+GB, GIB = 10**9, 2**30
 RATES = st.lists(st.floats(1.0, 1e6), min_size=MAX_PER_GPU, max_size=MAX_PER_GPU)
 
 
@@ -97,3 +101,13 @@ def test_no_further_number_is_measured_once_the_time_is_up() -> None:
     found = find_sharing(measure, most=8, why_most="never", has_time=lambda: len(measured) < 3)
     assert (found.per_gpu, measured) == (3, [1, 2, 3])
     assert found.reason == "the run's time is too short to measure more"
+
+
+@pytest.mark.parametrize(("gpus", "expected_gib"), [(1.0, 16), (2.0, 16), (0.25, 3), (0.0625, 0.5)])
+def test_a_worker_is_thought_to_have_what_it_may_hold_of_a_gpu(
+    gpus: float, expected_gib: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = Inventory("a", 8, 64 * GIB, (Gpu(0, "some GPU", 16 * GIB, "GPU-1"),))
+    monkeypatch.setattr(recommend, "inventory", lambda: here)
+    capacity = Capacity(Shape(1, gpus), (1,), "pack")
+    assert recommend.memory_limit_bytes(capacity, ClusterInventory(())) == expected_gib * GIB

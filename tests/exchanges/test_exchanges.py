@@ -19,7 +19,7 @@ from workbench.exchanges.capabilities import BUILT_IN, capabilities_of, with_opt
 from workbench.exchanges.error_feedback import ErrorFeedback
 from workbench.exchanges.exchange import Exchange
 from workbench.exchanges.hierarchical import Hierarchical
-from workbench.exchanges.local import DiLoCo, LocalSteps
+from workbench.exchanges.local import DiLoCo, LocalSteps, together
 from workbench.plan import PartialPlan, Plan
 from workbench.strategies import STRATEGIES
 from workbench.strategies.group import Group
@@ -333,6 +333,13 @@ def test_gradients_that_only_some_micro_batches_have_are_exchanged_too() -> None
             assert torch.equal(first[number][key], second[number][key]), f"{name}: {key}"
             if number < 3:
                 torch.testing.assert_close(first[number][key], expected, rtol=1e-5, atol=1e-6, msg=name)
+
+
+def test_tensors_on_several_devices_are_not_sent_as_one() -> None:
+    """As the moments of an optimizer on a GPU that counts its steps on the CPU; meta stands for the GPU."""
+    moment, steps = torch.zeros(3, device="meta"), torch.tensor(5.0)
+    sent = list(together([moment, steps, moment, moment]))
+    assert [[each.device.type for each in part] for part in sent] == [["meta"], ["cpu"], ["meta", "meta"]]
 
 
 def test_every_exchange_declares_what_it_can_do_without_torch() -> None:

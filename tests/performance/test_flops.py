@@ -77,6 +77,7 @@ def test_what_is_computed_again_is_not_what_the_model_needs() -> None:
         ("NVIDIA A100-SXM4-80GB", "bf16", 312.0),
         ("NVIDIA A100 80GB PCIe", "fp32", 19.5),
         ("NVIDIA H100 80GB HBM3", "bf16", 989.5),
+        ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", "bf16", None),
         ("NVIDIA H100 PCIe", "fp16", 756.5),
         ("NVIDIA H200", "fp32", 67.0),
         ("NVIDIA H200 NVL", "fp32", 60.0),

@@ -294,7 +294,6 @@ def test_a_plan_that_is_not_known_in_full_is_not_made_smaller() -> None:
         ({"plan": {"micro_batch": 16, "accumulation": 4}}, {"global_batch": 100}, "search.global_batch"),
         ({"training": {"global_batch": 4096}}, {}, "training.global_batch"),
         ({"plan": {"micro_batch": 4096}}, {}, "plan.micro_batch"),
-        ({"plan": {"precision": "fp16"}}, {}, "plan.precision"),
         ({}, {"epochs": 0}, "search.epochs"),
         ({"training": {"epochs": 3}}, {"warmup_epochs": 5}, "search.warmup_epochs"),
         ({"training": {"warmup_epochs": 5}}, {"epochs": 3}, "training.warmup_epochs"),
@@ -306,6 +305,13 @@ def test_settings_that_exclude_each_other_are_refused(
     with pytest.raises(ExperimentError) as caught:
         settle(params, **sections)
     assert caught.value.field == field
+
+
+def test_fp16_is_refused_where_it_is_known_that_a_cpu_computes() -> None:
+    made = experiment(plan={"precision": "fp16"})
+    assert resolve(made, {}).plan.precision == "fp16"
+    with pytest.raises(ExperimentError, match=r"plan\.precision: a CPU does not train in fp16"):
+        resolve(made, {}, hardware=Hardware())
 
 
 def plan_of(workers: int, micro_batch: int, accumulation: int) -> PartialPlan:

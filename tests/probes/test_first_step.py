@@ -135,6 +135,12 @@ def test_each_strategy_is_tried_on_one_worker_after_the_other() -> None:
     assert [step.outcome for step in steps] == ["fine"] * 3
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_what_trains_in_fp16_on_a_gpu_makes_its_first_step_here_in_another_precision(workers: int) -> None:
+    steps = try_model(plan={"precision": "fp16", "workers": workers, "micro_batch": 16})
+    assert [step.outcome for step in steps] == ["fine"]
+
+
 def test_a_model_that_cannot_be_cut_into_stages_is_refused() -> None:
     with pytest.raises(ExperimentError, match=r"plan\.stages: Deep is not known to be a sequence"):
         try_model(model="own_first:deep", search={"depth": {"choices": [2]}}, plan={"stages": 2})

@@ -235,6 +235,18 @@ def test_what_this_machine_can_never_give_is_refused(change: dict[str, Any], fie
 
 
 @pytest.mark.skipif(bool(inventory().gpus), reason="there is a GPU here")
+@pytest.mark.parametrize(
+    "change", [{"plan": {"precision": "fp16"}}, {"search": {"precision": {"choices": ["bf16", "fp16"]}}}]
+)
+def test_fp16_is_refused_where_no_worker_has_a_gpu(change: dict[str, Any]) -> None:
+    with pytest.raises(ExperimentError, match="a CPU does not train in fp16"):
+        check(Experiment(**(GOOD | change)))
+    check(Experiment(**(GOOD | change)), on_this_machine=False)
+    with pytest.raises(ExperimentError, match="a CPU does not train in fp16"):
+        check(Experiment(**(GOOD | change), resources={"gpus_per_worker": 0}), on_this_machine=False)
+
+
+@pytest.mark.skipif(bool(inventory().gpus), reason="there is a GPU here")
 def test_a_machine_without_gpus_is_named_as_such() -> None:
     match = r"a worker needs 4 GPUs and this machine has none: .*; allowed: 0 or auto"
     with pytest.raises(ResourcesError, match=match):

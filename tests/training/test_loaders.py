@@ -18,6 +18,7 @@ import pytest
 import torch
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset, IterableDataset, WeightedRandomSampler
+from torch.utils.data._utils.pin_memory import pin_memory
 
 from tests.services.process_group import NAME
 from tests.services.waiting import wait_until
@@ -28,7 +29,7 @@ from workbench.events import Event, TrialEnded
 from workbench.experiment import Experiment
 from workbench.plan import PartialPlan
 from workbench.training import TrialTask, checkpoint, run_trial
-from workbench.training.loaders import Loaders
+from workbench.training.loaders import Loaded, Loaders
 from workbench.training.source import Source, WorkerBatch
 
 NUM_SAMPLES = 50
@@ -216,6 +217,18 @@ def test_loaders_end_when_their_worker_is_killed(tmp_path: Path) -> None:
     child.kill()
     child.wait()
     wait_until(lambda: not any(map(psutil.pid_exists, pids)))
+
+
+def test_pinning_a_batch_for_a_gpu_leaves_it_in_its_form(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda values: values + 1)  # the real one needs a GPU
+    inputs = (torch.zeros(2), {"more": torch.zeros(2), "texts": ["a", "b"]})
+    pinned = pin_memory(Loaded(inputs, torch.zeros(2)))
+    one = pytest.approx([1, 1])
+    assert type(pinned.inputs) is tuple
+    assert pinned.inputs[0].tolist() == one
+    assert pinned.inputs[1]["more"].tolist() == one
+    assert pinned.inputs[1]["texts"] == ["a", "b"]
+    assert pinned.targets.tolist() == one
 
 
 def test_a_plan_with_loaders_is_described_and_0_goes_without_saying() -> None:

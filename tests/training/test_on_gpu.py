@@ -4,20 +4,32 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from torch import nn
+from torch.utils.data import Dataset
 
+from tests.builders.adversaries import Alone
 from tests.builders.ways import OF_SEVERAL
 from tests.services.waiting import wait_until
+from workbench.data.foreign import as_split
 from workbench.events import PlanMeasured
+from workbench.exchanges import EXCHANGES
+from workbench.exchanges.capabilities import with_options
 from workbench.experiment import Experiment
 from workbench.plan import PartialPlan
 from workbench.probes.measurements import PlanProbe
 from workbench.strategies.capabilities import capabilities_of
+from workbench.strategies.group import Group
 from workbench.training import TrialTask, run_trial
 from workbench.training.device import foreign_bytes
+from workbench.training.loaders import Loaders
+from workbench.training.source import Source, WorkerBatch
 from workbench.workers.memory_baseline import Baseline
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")]
@@ -28,6 +40,46 @@ held = torch.ones(int({part} * torch.cuda.mem_get_info()[1]), dtype=torch.uint8,
 print("held", flush=True)
 time.sleep(60)
 """
+FAIL_A_KERNEL = """
+import torch
+from workbench.workers.memory_baseline import Baseline
+try:
+    torch.zeros(1, device="cuda")[torch.tensor([9], device="cuda")].cpu()
+except RuntimeError:
+    print(Baseline().excess("r"))
+"""
+
+
+class Pairs(Dataset[Any]):
+    """Samples of two inputs."""
+
+    def __len__(self) -> int:
+        return 12
+
+    def __getitem__(self, index: int) -> Any:
+        return (torch.full((3,), float(index)), torch.full((2,), float(index))), index % 2
+
+
+class Summing(Alone):
+    """An optimizer that holds tensors before its first step."""
+
+    def configure(self) -> torch.optim.Optimizer:
+        self.layer = nn.Linear(2, 2)
+        return torch.optim.Adagrad(self.layer.parameters(), lr=0.5)
+
+
+@dataclass
+class Bucket:
+    """Gradients as torch hands them to an exchange."""
+
+    gradients: torch.Tensor
+    held: list[torch.Tensor]
+
+    def buffer(self) -> torch.Tensor:
+        return self.gradients
+
+    def parameters(self) -> list[torch.Tensor]:
+        return self.held
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
@@ -146,3 +198,66 @@ def test_what_a_client_drops_out_follows_from_its_round_alone(tmp_path: Path) ->
         found.append(run_trial(task, lambda event: False))
         assert found[-1].state == "complete", found[-1].traceback
     assert found[0].values["val_loss"] == pytest.approx(found[1].values["val_loss"], rel=1e-5)
+
+
+def test_a_process_whose_kernel_failed_serves_no_other_trial() -> None:
+    done = subprocess.run([sys.executable, "-c", FAIL_A_KERNEL], capture_output=True, text=True, check=False)
+    assert "can no longer use its GPU: CUDA error" in done.stdout, done.stderr
+
+
+def test_batches_of_several_inputs_come_from_loaders_onto_the_device_as_they_are() -> None:
+    device = torch.device("cuda", 0)
+    loaders = Loaders(1, device)
+    source = Source(as_split(Pairs(), {}, part="train", name="d"), device, loaders=loaders)
+    try:
+        batches = [WorkerBatch(source, np.arange(12), micro_batch=4)]
+        read = [(inputs, targets) for batch in source.ahead(batches) for inputs, targets, _ in batch]
+    finally:
+        loaders.close()
+    for number, (inputs, targets) in enumerate(read):
+        assert type(inputs) is tuple
+        assert {each.device for each in (*inputs, targets)} == {device}
+        assert inputs[0][:, 0].tolist() == list(range(4 * number, 4 * number + 4))
+
+
+def test_an_optimizer_that_a_person_makes_before_the_model_is_on_the_device_trains_it(tmp_path: Path) -> None:
+    experiment = Experiment(
+        train=f"{__name__}:Summing",
+        data={"name": "tests.builders.adversaries:load", "task": "other"},
+        objectives=[{"metric": "val_loss", "goal": "minimize"}],
+        training={"epochs": 20, "global_batch": 12},
+        plan={"precision": "fp32"},
+    )
+    task = TrialTask("r", 0, 0, experiment.model_dump_json(), folder=str(tmp_path))
+    ended = run_trial(task, lambda event: False)
+    assert ended.state == "complete", ended.traceback
+    assert ended.values["val_loss"] < 0.05
+
+
+@pytest.mark.parametrize("exchange", ["onebit", "powersgd", "topk"])
+def test_what_an_exchange_reads_later_is_not_overwritten_by_the_backward_pass(exchange: str) -> None:
+    device, num_steps, shape = torch.device("cuda", 0), 20, (1024, 4096)
+    plan = with_options(
+        PartialPlan.of(workers=1, micro_batch=1, accumulation=1, exchange=exchange)
+    ).complete()
+    assert plan is not None
+    group = Group(0, 1, device)
+    found: list[torch.Tensor] = []
+    try:
+        for is_busy in (False, True):
+            parameter = nn.Parameter(torch.zeros(shape, device=device))
+            made = EXCHANGES.load(exchange)(plan)
+            made.setup({"weight": parameter}, group)
+            generator = torch.Generator().manual_seed(0)
+            for _ in range(num_steps):
+                gradients = torch.randn(parameter.numel(), generator=generator).to(device)
+                mean = made.reduce(Bucket(gradients, [parameter]))
+                if is_busy:  # as gradients of layers before take the memory that is free
+                    sizes = [*[parameter.numel()] * 4, *[shape[0] * 4] * 8, parameter.numel() // 50]
+                    taken = [torch.full((size,), torch.nan, device=device) for size in sizes]
+                    del taken
+                found.append(mean.wait().cpu())
+    finally:
+        group.close()
+    for quiet, busy in zip(found[:num_steps], found[num_steps:], strict=True):
+        torch.testing.assert_close(busy, quiet)

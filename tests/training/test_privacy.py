@@ -175,6 +175,12 @@ def test_what_would_break_the_promise_is_refused(fields: dict[str, Any], field: 
     assert refused.value.field == field
 
 
+def test_a_gpu_that_computes_in_half_precision_leaves_a_private_training_in_single_precision() -> None:
+    hardware = Hardware(has_gpu=True, has_bf16=True)
+    assert resolve(experiment(training={"private": None}), {}, hardware=hardware).plan.precision == "bf16"
+    assert resolve(experiment(), {}, hardware=hardware).plan.precision == "fp32"
+
+
 def test_epsilon_can_be_searched_and_limited_but_not_advised() -> None:
     asked = experiment(
         training={"private": {}},

@@ -196,6 +196,9 @@ def test_a_function_of_another_form_is_refused(tmp_path: Path) -> None:
         (KeyboardInterrupt(), "error"),
         (MemoryError(), "oom"),
         (torch.OutOfMemoryError("CUDA out of memory"), "oom"),
+        (RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be reported later"), "oom"),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), "oom"),
+        (RuntimeError("CUDA error: device-side assert triggered"), "error"),
     ],
 )
 def test_what_a_function_raises_ends_the_trial(error: BaseException, reason: str, tmp_path: Path) -> None:

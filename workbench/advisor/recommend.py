@@ -27,6 +27,7 @@ from workbench.planning.own_code import in_words_of_plans, own_settings
 from workbench.probes.memory_estimate import estimate_memory
 from workbench.remote.code_origin import Origin
 from workbench.resources import ClusterInventory, cluster_inventory, inventory
+from workbench.resources.gpu_memory import allowed_bytes
 from workbench.store import Store
 from workbench.workers.capacity import Capacity, capacity_of, free_cores_of
 
@@ -88,7 +89,7 @@ def memory_limit_bytes(capacity: Capacity, cluster: ClusterInventory) -> float |
         cluster: The nodes.
     """
     if capacity.shape.gpus > 0:
-        limits_bytes = [gpu.memory_bytes * min(capacity.shape.gpus, 1.0) for gpu in inventory().gpus]
+        limits_bytes = [allowed_bytes(gpu.memory_bytes, capacity.shape.gpus) for gpu in inventory().gpus]
     else:
         limits_bytes = [
             node.memory_bytes / count

@@ -20,6 +20,17 @@ def begin_sum(flat: Tensor, group: torch.distributed.ProcessGroup) -> torch.futu
     return work.get_future()
 
 
+def kept_for_callback(*tensors: Tensor) -> None:
+    """Keep the memory of what a callback of a future reads until the device has read it.
+
+    On a GPU callbacks have a stream of their own: what they read may be dropped, and its memory used by the
+    backward pass, before their work is done. Torch sees to that for the value of the future alone.
+    """
+    for each in tensors:
+        if each.device.type == "cuda":
+            each.record_stream(torch.cuda.current_stream(each.device))
+
+
 def finished(flat: Tensor) -> torch.futures.Future[Tensor]:
     """Return a result that is there already."""
     devices: list[Any] | None = [flat.device] if flat.device.type == "cuda" else None

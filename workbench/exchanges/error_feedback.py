@@ -13,7 +13,7 @@ import torch
 import torch.distributed
 from torch import Tensor, nn
 
-from workbench.exchanges.allreduce import AllReduce
+from workbench.exchanges.allreduce import AllReduce, kept_for_callback
 from workbench.exchanges.exchange import Bucket, Replicas
 
 dist: Any = torch.distributed  # some of its names are made in C++, without types
@@ -112,6 +112,7 @@ def begin_gather(
 
     def decoded(gathered: torch.futures.Future[Any]) -> Tensor:
         gathered.value()  # raises what went wrong
+        kept_for_callback(*rows)
         return decode(rows)
 
     return work.get_future().then(decoded)

@@ -75,10 +75,10 @@ class LocalSteps:
     @torch.no_grad()
     def _average(self, tensors: Iterable[Tensor]) -> None:
         group, num_replicas = self._replicas.torch_group(), self._replicas.num_workers
-        for together in _together(tensors):
-            flat = torch.cat([each.reshape(-1) for each in together]).div_(num_replicas)
+        for sent in together(tensors):
+            flat = torch.cat([each.reshape(-1) for each in sent]).div_(num_replicas)
             torch.distributed.all_reduce(flat, group=group)
-            for each, mean in zip(together, flat.split([each.numel() for each in together]), strict=True):
+            for each, mean in zip(sent, flat.split([each.numel() for each in sent]), strict=True):
                 each.copy_(mean.view_as(each))
 
 
@@ -121,12 +121,13 @@ class DiLoCo(LocalSteps):
             held.copy_(begun_with.sub_(change, alpha=self.outer_rate))
 
 
-def _together(tensors: Iterable[Tensor]) -> Iterator[list[Tensor]]:
-    """Yield tensors of one type that are sent together."""
+def together(tensors: Iterable[Tensor]) -> Iterator[list[Tensor]]:
+    """Yield tensors of one type and device that are sent together: optimizers may count steps on the CPU."""
     waiting: list[Tensor] = []
     for tensor in tensors:
         size = sum(each.nbytes for each in waiting)
-        if waiting and (waiting[0].dtype != tensor.dtype or size + tensor.nbytes > _MAX_BYTES):
+        is_alike = not waiting or (waiting[0].dtype, waiting[0].device) == (tensor.dtype, tensor.device)
+        if waiting and (not is_alike or size + tensor.nbytes > _MAX_BYTES):
             yield waiting
             waiting = []
         waiting.append(tensor)

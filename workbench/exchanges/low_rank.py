@@ -14,7 +14,7 @@ import torch
 import torch.distributed
 from torch import Tensor, nn
 
-from workbench.exchanges.allreduce import begin_sum
+from workbench.exchanges.allreduce import begin_sum, kept_for_callback
 from workbench.exchanges.capabilities import BUILT_IN
 from workbench.exchanges.error_feedback import ErrorFeedback, slices
 from workbench.exchanges.exchange import Replicas, Traffic
@@ -102,6 +102,7 @@ class LowRank(ErrorFeedback):
         begin = wanted.storage_offset()
 
         def multiply(summed: torch.futures.Future[list[Tensor]]) -> Tensor:
+            kept_for_callback(*lefts)
             where = slices(each.numel() for each in rights)
             for each, left, right, part in zip(matrices, lefts, rights, where, strict=True):
                 mean = summed.value()[0][part].view_as(right)

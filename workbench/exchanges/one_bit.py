@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from workbench.exchanges.allreduce import num_bytes_of
+from workbench.exchanges.allreduce import kept_for_callback, num_bytes_of
 from workbench.exchanges.capabilities import BUILT_IN
 from workbench.exchanges.error_feedback import ErrorFeedback, begin_gather, slices
 from workbench.exchanges.exchange import Traffic
@@ -36,6 +36,7 @@ class OneBit(ErrorFeedback):
         wanted.sub_(sent)
 
         def mean(rows: list[Tensor]) -> Tensor:
+            kept_for_callback(sent)
             total = torch.zeros_like(sent)
             for rank, row in enumerate(rows):  # in the same order everywhere, so that all round alike
                 total.add_(sent if rank == own_rank else _decode(row, where))

@@ -88,9 +88,11 @@ def gpu_peak_flops_per_s(name: str, precision: str) -> float | None:
         precision: fp32, bf16 or fp16.
 
     Returns:
-        Operations a second of dense products; None where that is not known.
+        Operations a second of dense products; None where that is not known, as for a slice of a GPU (MIG).
     """
     words = f" {name} "
+    if " MIG " in words:
+        return None
     for known, rates in _PEAK_TERAFLOPS:
         # A10 is another one than A100 and A10G, but A100 is A100-SXM4-80GB.
         if any(f" {known}{end}" in words for end in (" ", "-")):

@@ -23,7 +23,7 @@ def resolve_plan(
     written: PartialPlan,
     *,
     num_train_samples: int | None,
-    hardware: Hardware,
+    hardware: Hardware | None,
     params: Mapping[str, JsonValue],
 ) -> Plan:
     """Return the plan in full.
@@ -32,7 +32,7 @@ def resolve_plan(
         training: The training section, searched values in place.
         written: What is decided of the plan.
         num_train_samples: Samples to train on; None where that is not known yet.
-        hardware: What workers compute on.
+        hardware: What workers compute on; None where that is not known: the defaults are those of CPUs.
         params: The configuration of the trial, so that errors name the field in which a value was written.
 
     Raises:
@@ -42,10 +42,12 @@ def resolve_plan(
     sizes = divide_batch(training, written, num_train_samples, params)
     assert sizes.workers is not None
     chosen = {
-        dimension.name: dimension.candidates(hardware)[0]
+        dimension.name: dimension.candidates(hardware or Hardware())[0]
         for dimension in VARIANT
         if dimension.candidates is not None
     }
+    if training.private is not None:
+        chosen["precision"] = "fp32"  # in which the gradients of single samples are computed
     chosen["strategy"] = strategy_on(str(chosen["strategy"]), sizes.workers)
     decided = PartialPlan.of(**chosen) | written | sizes
     _check_options(decided, params)
@@ -157,8 +159,8 @@ def field_of(section: str, name: str, params: Mapping[str, Any]) -> str:
     return f"search.{name}" if name in params else f"{section}.{name}"
 
 
-def _check_precision(plan: Plan, hardware: Hardware, params: Mapping[str, JsonValue]) -> None:
-    if plan.precision == "fp16" and not hardware.has_gpu:
+def _check_precision(plan: Plan, hardware: Hardware | None, params: Mapping[str, JsonValue]) -> None:
+    if plan.precision == "fp16" and hardware is not None and not hardware.has_gpu:
         raise ExperimentError(
             "a CPU does not train in fp16",
             field=field_of("plan", "precision", params),

@@ -35,7 +35,6 @@ from workbench.planning.learning_rate import (
 from workbench.planning.plan_resolution import field_of, resolve_plan
 
 AnySection = TypeVar("AnySection", bound=Section)
-_NO_GPU = Hardware()
 _NOTHING = PartialPlan()
 
 
@@ -138,7 +137,7 @@ def resolve(
     params: Mapping[str, JsonValue],
     *,
     num_train_samples: int | None = None,
-    hardware: Hardware = _NO_GPU,
+    hardware: Hardware | None = None,
     decided: PartialPlan = _NOTHING,
 ) -> TrialSettings:
     """Answer every open question about one trial.
@@ -147,7 +146,7 @@ def resolve(
         experiment: The experiment.
         params: The configuration of the trial.
         num_train_samples: Samples to train on; None where that is not known yet.
-        hardware: What workers compute on.
+        hardware: As in `resolve_plan`.
         decided: What is decided of the plan; it takes precedence over experiment and configuration.
 
     Returns:

@@ -293,6 +293,7 @@ def _make_step(task: TrialTask) -> None:
     import dataclasses
 
     from workbench.models.metrics import Metric, WholeMetric
+    from workbench.plan import PartialPlan
     from workbench.planning.batch_division import with_workers
     from workbench.planning.settings import resolve
     from workbench.strategies.capabilities import capabilities_of
@@ -312,6 +313,8 @@ def _make_step(task: TrialTask) -> None:
         if not capabilities_of(plan.strategy).holds_whole_model:
             decided |= type(decided).of(strategy="single")
         task = dataclasses.replace(task, plan=decided)
+    if plan.precision == "fp16":  # in which the CPU that computes here does not train
+        task = dataclasses.replace(task, plan=task.plan | PartialPlan.of(precision="fp32"))
     worker = join_trial(task)
     try:
         parts = assemble(task, worker)

@@ -28,6 +28,7 @@ from workbench.formatting import counted_noun
 from workbench.loggers.logger import check_logger
 from workbench.models import LOSSES, METRICS, MODELS
 from workbench.models.configurations import check_value, configuration_type
+from workbench.plan import Hardware
 from workbench.planning.plan_resolution import field_of
 from workbench.planning.settings import resolve
 from workbench.registry import Registry
@@ -111,7 +112,7 @@ def _checks(experiment: Experiment, on_this_machine: bool) -> Iterator[Callable[
         yield partial(check_loss_and_metrics, experiment)
         yield partial(_check_searched_parameters, experiment)
         yield partial(check_what_is_reported, experiment)
-        yield partial(_check_configurations, experiment)
+        yield partial(_check_configurations, experiment, on_this_machine)
     if experiment.sampler.kind.enumerates_grid:
         yield partial(_check_grid, experiment)
     if experiment.sampler.kind.is_population:
@@ -237,11 +238,13 @@ def _corners(domain: Domain) -> Iterator[object]:
         yield from values
 
 
-def _check_configurations(experiment: Experiment) -> None:
+def _check_configurations(experiment: Experiment, on_this_machine: bool) -> None:
     """Resolve a sample of configurations to find settings that exclude each other before a trial does."""
     rng = random.Random(experiment.seed)
+    may_have_gpu = experiment.resources.gpus_per_worker != 0 and (not on_this_machine or inventory().gpus)
+    hardware = None if may_have_gpu else Hardware()
     for _ in range(NUM_SAMPLED_CONFIGURATIONS if experiment.search.root else 1):
-        settings = resolve(experiment, experiment.search.sample(rng))
+        settings = resolve(experiment, experiment.search.sample(rng), hardware=hardware)
         if not experiment.makes_own_steps:
             _check_optimizer(settings.training.optimizer, experiment)
         if is_own_schedule(settings.training.schedule):

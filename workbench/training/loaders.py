@@ -8,6 +8,7 @@ neither their number nor their speed. Below is torch's DataLoader; what a device
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import traceback
 import warnings
@@ -24,6 +25,7 @@ from workbench.data import Split
 from workbench.data.draws import Draws
 from workbench.data.ordered import OrderedSplit, StreamSplit
 from workbench.errors import DataError, WorkbenchError, first_line_of
+from workbench.models.calls import map_tensors
 
 _GRACE_S = 5.0
 BATCHES_AHEAD = 2
@@ -60,7 +62,7 @@ class Loading:
             raise _lost(error) from error
         if isinstance(loaded, _Failure):
             raise loaded.error from _InLoader(f"\n{loaded.text}")
-        return loaded
+        return loaded.inputs, loaded.targets
 
 
 class Loaders:
@@ -181,9 +183,22 @@ class _Reader:
                 split.begin(epoch, seed)
                 self._begun[part] = (epoch, seed)
             inputs, targets = self._draws[part].batch(indices, epoch=epoch, seed=seed)
-            return as_tensors(inputs), as_tensors(targets)
+            return Loaded(as_tensors(inputs), as_tensors(targets))
         except Exception as error:
             return _Failure.of(error, split, wanted)
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A micro batch of a loader process on its way to the training."""
+
+    inputs: Any
+    targets: Any
+
+    def pin_memory(self) -> Loaded:
+        """Return it where a GPU copies it from; torch, which calls this, would make some tuples lists."""
+        pin = functools.partial(map_tensors, Tensor.pin_memory)
+        return Loaded(pin(self.inputs), pin(self.targets))
 
 
 @dataclass(frozen=True)

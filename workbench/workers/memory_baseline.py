@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import sys
 
+from workbench.errors import first_line_of
 from workbench.formatting import format_bytes
 from workbench.resources import resident_bytes
 from workbench.workers.allocator import return_freed_memory
@@ -54,7 +55,10 @@ class Baseline:
             self._returned_bytes = resident_bytes()
 
     def _find(self, run_id: str) -> str | None:
-        device_bytes = _device_bytes()
+        try:
+            device_bytes = _device_bytes()
+        except RuntimeError as error:  # for good: a kernel of the trial failed, as by an index out of range
+            return f"can no longer use its GPU: {first_line_of(error)}"
         if device_bytes > DEVICE_ALLOWANCE_BYTES:
             return f"still held {format_bytes(device_bytes)} of its GPU after the trial"
         allowed = self._host_bytes + max(HOST_ALLOWANCE_BYTES, HOST_ALLOWANCE_FRACTION * self._host_bytes)
@@ -68,10 +72,15 @@ class Baseline:
 
 
 def _device_bytes() -> int:
-    """Return what tensors hold of this process's GPU; 0 where it uses none."""
+    """Return what tensors hold of this process's GPU; 0 where it uses none.
+
+    Raises:
+        RuntimeError: If the GPU does not respond to this process.
+    """
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_initialized():
         return 0
+    torch.cuda.synchronize()
     # Torch keeps one workspace of up to 32 MiB for each thread that multiplied matrices.
     torch._C._cuda_clearCublasWorkspaces()
     return torch.cuda.memory_allocated()

@@ -277,8 +277,8 @@ class Worker:
             self._ended, self._unfit = ended, unfit
             self._condition.notify_all()
         try:
-            self._collect()
             _store_log(task)
+            self._collect()
         finally:
             with self._condition:
                 self._is_training = False
