@@ -59,14 +59,15 @@ class ErrorFeedback(AllReduce):
     def state(self) -> dict[str, Any]:
         """Return the residuals of all replicas, a row for each; see Exchange.state."""
         residuals = self.residuals()
-        own = torch.cat(list(residuals.values()))
+        # On the CPU: a GPU would have to hold as many copies of the model as there are replicas.
+        own = torch.cat([each.cpu() for each in residuals.values()])
         is_first, rows = self._replicas.rank == 0, None
         if is_first:
             rows = [torch.empty_like(own) for _ in range(self._num_replicas)]
         dist.gather(own, rows, dst=0, group=self._group)
         if rows is None:
             return {}
-        split = torch.stack(rows).cpu().split([each.numel() for each in residuals.values()], dim=1)
+        split = torch.stack(rows).split([each.numel() for each in residuals.values()], dim=1)
         return {"residuals": {name: part.clone() for name, part in zip(residuals, split, strict=True)}}
 
     def load(self, state: Mapping[str, Any]) -> None:
