@@ -3,11 +3,13 @@
 Run `python -m tests.benchmarks.exchanges [--rounds N] [--seeds N]` as root on Linux with iproute2. Two
 workers lie in network namespaces of their own. Each round makes some steps of every way in turns: ours, and
 torch's DistributedDataParallel as it is and with its PowerSGD hook. That has one bucket, as several wait for
-each other for ever on gloo, where torch's bf16 hook fails. Printed is the median over the rounds. Two workers
-on each of two machines show the hierarchical exchange: the link between them is slow. Then all of ours train
-the digits from the same seeds on the slowest link: the validation loss after equal steps and after equal
-seconds. Last, both workers are slowed to a third at times, on a link without a limit: the seconds to a
-validation loss, of synchronous steps and of steps that may be stale.
+each other for ever on gloo, where torch's bf16 hook fails. Printed is the median over the rounds. Strategies
+that divide the model or its state make steps of the same global batch. Then follows what the advisor chooses
+among the exchanges on each link from one probe of `ddp`, and the seconds of that probe beside those of trying
+all. Two workers on each of two machines show the hierarchical exchange: the link between them is slow. Then
+all of ours train the digits from the same seeds on the slowest link: the validation loss after equal steps
+and after equal seconds. Last, both workers are slowed to a third at times, on a link without a limit: the
+seconds to a validation loss, of synchronous steps and of steps that may be stale.
 
 DeepSpeed's ZeRO is left out, as it hangs here on CPUs; and so is accelerate's FSDP, because accelerate (1.15)
 ignores the plugin where workers have no accelerators.
@@ -24,7 +26,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,14 +38,23 @@ from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
 from tests.services.network import Network, why_not
-from workbench.data import load
+from workbench.advisor.exchange_forecast import forecast_exchanges
+from workbench.data import Datasets, load
+from workbench.data.splits import ArraySplit
+from workbench.events import Event, PlanMeasured
 from workbench.exchanges import EXCHANGES
 from workbench.exchanges.capabilities import with_options
 from workbench.exchanges.exchange import exchange_of
+from workbench.experiment import Experiment
+from workbench.models.adapters import build_model
 from workbench.plan import PartialPlan
+from workbench.probes.measurements import PlanProbe
+from workbench.strategies import STRATEGIES
+from workbench.strategies.capabilities import capabilities_of
 from workbench.strategies.ddp import DataParallel
 from workbench.strategies.group import Group, open_meeting_point
-from workbench.strategies.strategy import MicroBatch, StepSettings, Worker
+from workbench.strategies.strategy import MicroBatch, StepSettings, Strategy, Worker
+from workbench.training import TrialTask, run_trial
 
 RESULTS = Path(__file__).parent / "results" / "exchanges.json"
 LINKS = {"no limit": 0, "1 Gbit/s": 1000, "200 Mbit/s": 200}
@@ -51,6 +62,11 @@ TORCH, TORCH_POWERSGD = "torch ddp", "torch ddp, PowerSGD rank 4"
 MEASURED = [name for name in EXCHANGES.names() if name != "hierarchical"]
 BY_NODES = ["allreduce", "hierarchical"]
 """What is compared with two workers on each of two machines; with one on each both do the same."""
+DIVIDING = ("zero1", "fsdp", "tensor", "pipeline")
+WIDTHS = (256, 1024, 1024, 1024, 768)
+"""Of the model whose steps are timed: 12.8 MB of gradients."""
+BATCH, NUM_MICRO_BATCHES = 64, 4
+"""Samples of a worker, and parts of a step in a pipeline."""
 PERIOD = 8
 STEPS_IN_TURN = 8
 """A whole period, so that agreements count as often as they happen."""
@@ -113,19 +129,105 @@ def mlp(*widths: int) -> nn.Module:
     return nn.Sequential(*layers[:-1])
 
 
+class Dividing:
+    """Steps of a strategy that divides the model or its state, of the zoo's perceptron of the same size."""
+
+    def __init__(self, name: str, worker: Worker) -> None:
+        size = 1 if capabilities_of(name).axis is None else worker.num_workers
+        own = Worker(worker.rank, worker.num_workers, worker.device, worker.group, workers_per_replica=size)
+        self._strategy: Strategy = STRATEGIES.load(name)(StepSettings(loss=functional.cross_entropy))
+        options = {"hidden_width": WIDTHS[1], "num_layers": len(WIDTHS) - 2}
+        model = build_model("mlp", options, input_shape=WIDTHS[:1], num_outputs=WIDTHS[-1])
+        self._strategy.setup(model, lambda parameters: torch.optim.AdamW(parameters, lr=1e-3), own)
+        self._strategy.train(True)
+        generator = torch.Generator().manual_seed(own.replica)
+        num_samples, count = size * BATCH, NUM_MICRO_BATCHES if name == "pipeline" else 1
+        inputs = torch.randn(num_samples, WIDTHS[0], generator=generator).chunk(count)
+        targets = torch.randint(0, WIDTHS[-1], (num_samples,), generator=generator).chunk(count)
+        weight = 1.0 / own.num_replicas / count
+        self._batch = [MicroBatch(*part, weight) for part in zip(inputs, targets, strict=True)]
+
+    def forward_backward(self, _batch: list[MicroBatch]) -> None:
+        self._strategy.forward_backward(self._batch)
+
+    def update(self, lr: float) -> None:
+        self._strategy.update(lr)
+
+
+def load_inputs(options: Mapping[str, Any]) -> Datasets:
+    """Make samples of random numbers for the model whose steps are timed."""
+    random = np.random.default_rng(0)
+
+    def split(num_samples: int) -> ArraySplit:
+        inputs = random.standard_normal((num_samples, WIDTHS[0]), dtype=np.float32)
+        return ArraySplit(inputs, random.integers(WIDTHS[-1], size=num_samples))
+
+    return Datasets(
+        name="inputs", task="classification", train=split(options["num_samples"]), validation=split(BATCH),
+        input_shape=WIDTHS[:1], num_outputs=WIDTHS[-1],
+    )  # fmt: skip
+
+
+def build_timed(_config: Mapping[str, Any]) -> nn.Module:
+    """Build the model whose steps are timed."""
+    return mlp(*WIDTHS)
+
+
+def probe_links(rank: int, num_workers: int, meeting: str) -> dict[str, Any]:
+    """Measure `ddp` and the links as the advisor does; return the events and the seconds that it took."""
+    experiment = Experiment(
+        model="tests.benchmarks.exchanges:build_timed",
+        data={"name": "tests.benchmarks.exchanges:load_inputs", "num_samples": 64 * BATCH},
+        objectives=[{"metric": "val_loss", "goal": "minimize"}],
+        training={"optimizer": "adamw"},
+    )
+    order = PlanProbe(
+        (PartialPlan.of(strategy="ddp", micro_batch=BATCH, accumulation=1),),
+        warmup_steps=2, num_steps=STEPS_IN_TURN,
+    )  # fmt: skip
+    found: list[Event] = []
+    task = TrialTask(
+        "benchmark", 0, 0, experiment.model_dump_json(), rank=rank, num_workers=num_workers,
+        meeting=meeting, measurement=order,
+    )  # fmt: skip
+    began_s = time.perf_counter()
+    ended = run_trial(task, lambda event: found.append(event) is not None)
+    assert ended.state == "complete", ended.traceback
+    measured = [each.model_dump(mode="json") for each in found if isinstance(each, PlanMeasured)]
+    return {"seconds": time.perf_counter() - began_s, "measured": measured}
+
+
+def choose(probed: dict[str, Any], times_s: dict[str, float]) -> dict[str, Any]:
+    """Return which exchange the advisor chooses, and how that compares with the fastest that was timed."""
+    measured = [
+        PlanMeasured.model_validate({**each, "workers_per_node": [1, 1]}) for each in probed["measured"]
+    ]
+    # Those with a period agree less often than each step, which is the user's decision.
+    names = [each.exchange for each in forecast_exchanges(measured) if each.exchange in times_s]
+    chosen = next(name for name in names if name not in ("local", "diloco"))
+    others = {name: times_s[name] for name in names if name not in ("local", "diloco")}
+    return {
+        "chosen": chosen,
+        "slower_than_fastest": others[chosen] / min(others.values()) - 1.0,
+        "probe_seconds": probed["seconds"],
+    }
+
+
 def time_steps(worker: Worker, rounds: int) -> dict[str, float]:
-    """Return the median seconds of a step of each way; 12.8 MB of gradients."""
-    widths = (256, 1024, 1024, 1024, 768)
+    """Return the median seconds of a step of each way."""
+    widths = WIDTHS
     ways: dict[str, Any] = {TORCH: Torchs(mlp(*widths), worker.group, compresses=False)}
     if worker.num_workers == 2:
         ways[TORCH_POWERSGD] = Torchs(mlp(*widths), worker.group, compresses=True)
     names = MEASURED if worker.num_workers == 2 else BY_NODES
     ways |= {name: make_ours(name, mlp(*widths), worker, 1e-3) for name in names}
+    if worker.num_workers == 2:
+        ways |= {name: Dividing(name, worker) for name in DIVIDING}
     generator = torch.Generator().manual_seed(worker.rank)
     batch = [
         MicroBatch(
-            torch.randn(64, widths[0], generator=generator),
-            torch.randint(0, widths[-1], (64,), generator=generator),
+            torch.randn(BATCH, widths[0], generator=generator),
+            torch.randint(0, widths[-1], (BATCH,), generator=generator),
             1.0 / worker.num_replicas,
         )
     ]
@@ -238,12 +340,19 @@ def _batches(num_samples: int, seed: int) -> Iterator[np.ndarray]:
             yield order[first : first + RACE_BATCH]
 
 
-def work(rank: int, num_workers: int, meeting: str, *, rounds: int, seeds: int, is_slowed: bool) -> None:
-    """Be one of the workers: time steps, or race where there are no rounds."""
+def work(
+    rank: int, num_workers: int, meeting: str, *, rounds: int, seeds: int, is_slowed: bool, probes: bool
+) -> None:
+    """Be one of the workers: time steps, race where there are no rounds, or measure as the advisor does."""
     torch.set_num_threads(1)
     if rank == 0:
         meeting = f"{open_meeting_point(meeting)}/bench"
         print(meeting, flush=True)
+    if probes:
+        found_by_probe = probe_links(rank, num_workers, meeting)
+        if rank == 0:
+            print(json.dumps(found_by_probe), flush=True)
+        return
     group = Group(rank, num_workers, None, meeting)
     worker = Worker(rank, num_workers, group=group)
     if rounds:
@@ -256,7 +365,13 @@ def work(rank: int, num_workers: int, meeting: str, *, rounds: int, seeds: int, 
 
 
 def run_together(
-    megabits_per_s: int, *, rounds: int = 0, seeds: int = 0, is_slowed: bool = False, on_a_node: int = 1
+    megabits_per_s: int,
+    *,
+    rounds: int = 0,
+    seeds: int = 0,
+    is_slowed: bool = False,
+    on_a_node: int = 1,
+    probes: bool = False,
 ) -> Any:
     """Return what workers on two machines found on a link."""
     network = Network()
@@ -280,7 +395,7 @@ def run_together(
                 "--seeds",
                 str(seeds),
             ]
-            words += ["--slowed"] * is_slowed
+            words += ["--slowed"] * is_slowed + ["--probe"] * probes
             named = ["unshare", "--uts", "sh", "-c", f'hostname node{place.address}; exec "$@"', "sh"]
             process = subprocess.Popen([*place.prefix, *named, *words], stdout=subprocess.PIPE, text=True)
             started.append(process)
@@ -312,19 +427,31 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--meeting", default="")
     parser.add_argument("--slowed", action="store_true")
+    parser.add_argument("--probe", action="store_true")
     options = parser.parse_args()
     if options.rank is not None:
         work(
             options.rank, options.workers, options.meeting,
-            rounds=options.rounds, seeds=options.seeds, is_slowed=options.slowed,
+            rounds=options.rounds, seeds=options.seeds, is_slowed=options.slowed, probes=options.probe,
         )  # fmt: skip
         return
     reason = why_not()
     if reason is not None:
         print(f"skipped: {reason}")
         return
-    times_s = {link: run_together(limit, rounds=options.rounds) for link, limit in LINKS.items()}
+    times_s, choices = {}, {}
+    for link, limit in LINKS.items():
+        began_s = time.perf_counter()
+        times_s[link] = run_together(limit, rounds=options.rounds)
+        tried_s = time.perf_counter() - began_s
+        choices[link] = choose(run_together(limit, probes=True), times_s[link]) | {"trial_seconds": tried_s}
     show(times_s, "seconds per step")
+    print(f"\n{'the advisor chooses':30}{'exchange':>12}{'slower':>10}{'probe, s':>10}{'all, s':>10}")
+    for link, choice in choices.items():
+        print(
+            f"{link:30}{choice['chosen']:>12}{choice['slower_than_fastest']:>10.1%}"
+            f"{choice['probe_seconds']:10.1f}{choice['trial_seconds']:10.1f}"
+        )
     by_nodes_s = {
         link: run_together(limit, rounds=options.rounds, on_a_node=2) for link, limit in LINKS.items()
     }
@@ -345,7 +472,9 @@ def main() -> None:
     machine = {"cpus": os.cpu_count(), "python": platform.python_version(), "torch": torch.__version__}
     stored = {
         "machine": machine,
+        "load_average": os.getloadavg()[0],
         "seconds_per_step": times_s,
+        "choices": choices,
         "by_nodes": by_nodes_s,
         "race": raced,
         "slowed": slowed,

@@ -143,6 +143,12 @@ def test_everything_that_is_wrong_is_listed_at_once() -> None:
         assert field in str(refusal.value)
 
 
+def test_a_command_line_as_train_is_pointed_to_command() -> None:
+    with pytest.raises(ExperimentError, match="Write a command line as command instead of train") as caught:
+        Experiment(train="python train.py --lr {lr}", objectives=[{"metric": "loss", "goal": "minimize"}])
+    assert caught.value.field == "train"
+
+
 def test_a_function_that_others_can_import_is_written_by_its_path() -> None:
     made = experiment(model=parse_duration_s)
     assert made.model is not None

@@ -110,6 +110,9 @@ def _check_function(experiment: Experiment) -> None:
             f"{experiment.train.name!r} does not name a function",
             field="train",
             allowed="package.module:function, or with data package.module:Class",
+            next_step="Write a command line as command instead of train."
+            if " " in experiment.train.name
+            else None,
         )
     if experiment.makes_own_steps:
         _check_own_steps(experiment)
