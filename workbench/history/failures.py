@@ -81,7 +81,7 @@ def systematic_failure(history: History) -> str | None:
     over = (trial for trial in history.trials.values() if trial.finished)  # a driver asks often: see few
     first = next(over, None)
     if first is not None and first.is_unreported and all(trial.is_unreported for trial in over):
-        return f"trial {first.number}: {first.message}"
+        return f"the program of trial {first.number} reported no objective: {first.message}"
     if any(metric in trial.last_values for trial in history.trials.values() for metric in metrics):
         return None
     since_unix_s = history.drivers[-1].time_unix_s

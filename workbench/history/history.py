@@ -322,7 +322,7 @@ class History:
             return "Every trial failed."
         if states["complete"]:
             return "No complete trial keeps all constraints with finite results."
-        return "No trial is complete yet."
+        return "No trial is complete." if self.ended_unix_s is not None else "No trial is complete yet."
 
     def front(self, among: Sequence[Trial] | None = None) -> list[Trial]:
         """Return the complete, feasible trials that no other one beats in every objective.

@@ -28,7 +28,7 @@ from workbench.plots.theme import (
     whole_ticks,
 )
 
-_NOTHING = "No trial is complete yet."
+_NOTHING = "No trial is complete."
 _TOO_FEW = "Two parameters must vary among the complete trials."
 
 

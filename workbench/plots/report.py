@@ -338,9 +338,8 @@ def _target(run: RunData) -> str:
 def _facts(run: RunData, energy_wh: float | None) -> str:
     history = run.history
     states = Counter(trial.state for trial in history.trials.values())
-    begun = history.started_unix_s
-    wall = MISSING if begun is None else format_duration((history.ended_unix_s or run.last_unix_s) - begun)
-    facts = [("Run", history.state), ("Wall time", wall)]
+    active = format_duration(history.active_s(run.last_unix_s)) if history.drivers else MISSING
+    facts = [("Run", history.state), ("Active time", active)]
     if energy_wh is not None:
         facts.append(("Energy", f"{format_number(energy_wh)} Wh"))
     if run.advice.requested is None:

@@ -55,10 +55,10 @@ def outcome_of(
         return Outcome("complete", reports.step, reports.values)
     seen = f"it wrote: {', '.join(reports.names)}" if reports.names else "it wrote no metric at all"
     last = "\n".join(_lines(tail)[-NUM_LAST_LINES:])
-    printed = f"Its last lines:\n{last}" if last else "It printed nothing."
+    printed = f"\nIts last lines:\n{last}" if last else ". It printed nothing."
     return Outcome(
         "failed", reports.step, reports.values, "error",
-        f"the program ended without writing {missing!r}; {seen}. {printed}", is_unreported=True,
+        f"the program ended without writing {missing!r}; {seen}{printed}", is_unreported=True,
     )  # fmt: skip
 
 
