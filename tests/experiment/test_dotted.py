@@ -13,6 +13,7 @@ from workbench.experiment.dotted import remove_at, set_at
     [
         ({}, "training.epochs", {"training": {"epochs": 7}}),
         ({"model": "mlp"}, "model.width", {"model": {"name": "mlp", "width": 7}}),
+        ({"early_stop": "asha"}, "early_stop.grace", {"early_stop": {"pruner": "asha", "grace": 7}}),
         (
             {"objectives": [{"metric": "y"}]},
             "objectives.0.target",

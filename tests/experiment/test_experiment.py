@@ -136,6 +136,13 @@ def test_a_train_function_gets_its_parameters_by_the_names_that_it_knows() -> No
     assert set(made.search.root) == {"learning_rate", "batch_size"}
 
 
+def test_early_stop_may_be_the_name_of_a_pruner() -> None:
+    base = {"train": "m:f", "objectives": [{"metric": "loss", "goal": "minimize"}]}
+    assert Experiment(**base, early_stop="asha") == Experiment(**base, early_stop={"pruner": "asha"})
+    with pytest.raises(ExperimentError, match=r"early_stop\.pruner: unknown pruner 'ash'; allowed: .*asha"):
+        Experiment(**base, early_stop="ash")
+
+
 def test_everything_that_is_wrong_is_listed_at_once() -> None:
     with pytest.raises(ExperimentError) as refusal:
         experiment().replace(training={"epochs": 0, "momentum": 2}, budget={"trials": -1})

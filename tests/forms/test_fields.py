@@ -87,6 +87,7 @@ def test_only_what_the_chosen_pruner_reads_applies() -> None:
     applying = {path for path, field in found.items() if field.get("applies") is not False}
     assert {"early_stop.patience", "early_stop.grace", "early_stop.percentile"} <= applying
     assert not {"early_stop.reduction_factor", "early_stop.p_threshold"} & applying
+    assert chosen(fields(DOCUMENT | {"early_stop": "asha"})["early_stop.pruner"], value="asha")
 
 
 def test_what_is_searched_is_marked() -> None:

@@ -10,7 +10,11 @@ from typing import Any
 
 from workbench.errors import ExperimentError
 
-_NAMED_PARTS = frozenset({"model", "data", "train", "loss", "sampler"})
+_SHORT_FORMS = {
+    "model": "name", "data": "name", "train": "name", "loss": "name", "sampler": "name",
+    "early_stop": "pruner",
+}  # fmt: skip
+"""Parts that may be written as one name, and the field that it fills."""
 _DOMAIN_KEYS = frozenset({"low", "high", "step", "log", "type", "choices", "value", "when"})
 _MAX_DIGITS = 9
 
@@ -101,8 +105,8 @@ def _step_into(place: Any, key: str, keys: list[str]) -> Any:
         inner = {"value": inner}
     elif inner is None:
         inner = {}
-    elif isinstance(inner, str) and field in _NAMED_PARTS:
-        inner = {"name": inner}
+    elif isinstance(inner, str) and field in _SHORT_FORMS:
+        inner = {_SHORT_FORMS[field]: inner}
     elif not isinstance(inner, dict | list):
         raise ExperimentError(
             f"is {inner!r} and has no fields", field=field, next_step=f"Set {field} itself."

@@ -106,6 +106,11 @@ class EarlyStop(Section):
             return f"{format_count(rung)} {self.counted_metric}"
         return f"{'step' if report.epoch is None else 'epoch'} {rung}"
 
+    @model_validator(mode="before")
+    @classmethod
+    def _accept_name(cls, given: Any) -> Any:
+        return {"pruner": given} if isinstance(given, str) else given
+
     @model_validator(mode="after")
     def _check_that_the_pruner_reads_it(self) -> Self:
         given = self.model_dump()

@@ -74,17 +74,19 @@ def check_installed(experiment: Experiment) -> None:
 
 def _absent_sections(document: Mapping[str, Any]) -> dict[str, Section]:
     absent: dict[str, Section] = {}
-    written = document.get("sampler")
-    sampler: dict[str, Any] = {"name": written} if isinstance(written, str) else _fields_of(written)
+    sampler = _fields_of(document.get("sampler"), short_form="name")
     if _is_absent(SAMPLERS, sampler.get("name")):
         absent["sampler"] = Sampler.model_construct(**sampler)
-    early_stop = _fields_of(document.get("early_stop"))
+    early_stop = _fields_of(document.get("early_stop"), short_form="pruner")
     if _is_absent(PRUNERS, early_stop.get("pruner")):
         absent["early_stop"] = EarlyStop.model_construct(**early_stop)
     return absent
 
 
-def _fields_of(written: Any) -> dict[str, Any]:
+def _fields_of(written: Any, *, short_form: str) -> dict[str, Any]:
+    """Return the fields of a section; a name alone fills the field `short_form`."""
+    if isinstance(written, str):
+        return {short_form: written}
     return dict(written) if isinstance(written, Mapping) else {}
 
 

@@ -142,6 +142,8 @@ def _fields(document: Document, name: str, kind: type[BaseModel]) -> Fields:
     written = document.get(name)
     if name == "sampler" and isinstance(written, str):
         written = {"name": written}
+    if name == "early_stop" and isinstance(written, str):
+        written = {"pruner": written}
     fields = fields_of_type(kind, written, name, document)
     if name == "early_stop":
         pruner = written.get("pruner", "none") if isinstance(written, Mapping) else "none"
