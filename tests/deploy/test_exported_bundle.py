@@ -17,7 +17,7 @@ from workbench.data.tables import TableOptions
 from workbench.deploy.card import CARD, read_card
 from workbench.deploy.onnx_export import difference_of, write_onnx
 from workbench.deploy.predictor import Predictor, open_session
-from workbench.deploy.rows import columns_from
+from workbench.deploy.rows import columns_from, table_of
 from workbench.errors import DataError, RunError
 from workbench.models import MODELS
 
@@ -127,6 +127,25 @@ def test_rows_of_a_table_are_encoded_in_the_graph(house: tuple[Path, pd.DataFram
     assert "column 'colour' holds values that training never saw in row 0 (from 0), such as 'mauve'" in text
     assert "column 'day' is missing in row 1 (from 0)" in text
     assert "size" not in text, "it was missing in training too"
+
+
+def test_a_file_with_a_header_only_has_no_answers(house: tuple[Path, pd.DataFrame, Any]) -> None:
+    folder, frame, _ = house
+    frame.head(0).to_csv(folder / "none.csv", index=False)
+    predictor = Predictor.open(folder / "bundle")
+
+    answers = predictor.predict(columns_from(predictor.card, folder / "none.csv"))
+
+    assert table_of(predictor.card, answers) == (["prediction"], [])
+
+
+def test_an_array_without_samples_has_no_answers(tmp_path: Path) -> None:
+    exported(tmp_path / "bundle", "mlp", "digits")
+    predictor = Predictor.open(tmp_path / "bundle", threads=1)
+
+    answers = predictor.predict(columns_from(predictor.card, np.zeros((0, 1, 8, 8))))
+
+    assert table_of(predictor.card, answers)[1] == []
 
 
 def test_values_of_another_kind_are_refused_with_column_and_row(

@@ -86,7 +86,7 @@ def _array(one: Input, values: Any) -> np.ndarray:
             allowed=f"samples of shape {one.shape}, the sample first",
         )
     found = found.reshape(len(found), *one.shape)
-    wrong = np.flatnonzero(~np.isfinite(found.reshape(len(found), -1)).all(axis=1))
+    wrong = np.flatnonzero(~np.isfinite(found).all(axis=tuple(range(1, found.ndim))))
     if len(wrong):
         raise DataError(
             f"the input {one.name!r} holds numbers that are missing or infinite in {_rows(wrong)}",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -76,7 +77,7 @@ def table_of(card: Card, answers: Answers) -> tuple[list[str], list[list[Any]]]:
     if answers.boxes is not None:
         return ["prediction"], [[json.dumps(found)] for found in answers.boxes]
     assert answers.values is not None
-    values = answers.values.reshape(len(answers), -1)
+    values = answers.values.reshape(len(answers), math.prod(answers.values.shape[1:]))
     names = ["prediction"] if values.shape[1] == 1 else [f"output {n}" for n in range(values.shape[1])]
     targets = card.outputs[0].targets
     return list(targets) if len(targets) == values.shape[1] > 1 else names, values.tolist()
