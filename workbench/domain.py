@@ -7,12 +7,14 @@ Whether a parameter exists in a configuration is left to the space.
 from __future__ import annotations
 
 import itertools
+import json
 import math
 import random
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, overload
 
 from pydantic import (
+    BeforeValidator,
     ConfigDict,
     Discriminator,
     Field,
@@ -30,6 +32,7 @@ from workbench.refusals import Checked
 
 MAX_EXACT = 2**53
 """Up to here a float represents whole numbers exactly; samplers compute with floats."""
+_MAX_LIST_CHARACTERS = 120
 _Whole = Annotated[int, Field(ge=-MAX_EXACT, le=MAX_EXACT)]
 
 
@@ -298,8 +301,6 @@ def _kind(given: Any) -> str | None:
     """Return which kind of parameter was meant, or None if that is ambiguous."""
     if isinstance(given, Float | Int | Choice | Fixed):
         return type(given).__name__.lower()
-    if isinstance(given, list | tuple):
-        return None
     if not isinstance(given, Mapping) or "value" in given:
         return "fixed"
     if "choices" in given:
@@ -311,6 +312,21 @@ def _kind(given: Any) -> str | None:
         whole = all(isinstance(bound, int) and not isinstance(bound, bool) for bound in bounds)
         return "int" if whole else "float"
     return None
+
+
+def _refuse_list(given: Any) -> Any:
+    """Refuse a bare list, which other tools read as choices or as the ends of a range."""
+    if not isinstance(given, list | tuple):
+        return given
+    is_plain = bool(given) and all(isinstance(one, str | int | float | None) for one in given)
+    written = json.dumps(given) if is_plain else ""
+    if not 0 < len(written) <= _MAX_LIST_CHARACTERS:
+        written = "[first, second]"
+    step = f"Write {{choices: {written}}}"
+    is_range = len(given) == 2 and all(type(end) in (int, float) for end in given) and given[0] < given[1]
+    if is_range:
+        step += f", or {{low: {given[0]}, high: {given[1]}}} for the whole range"
+    raise ExperimentError("a list alone is neither choices nor a range", next_step=f"{step}.")
 
 
 Domain = Float | Int | Choice | Fixed
@@ -325,6 +341,7 @@ WrittenDomain = Annotated[
         custom_error_message="neither a range nor choices; allowed: {low, high, log, step, type, prior, "
         "when}, {choices, prior, when}, {value, when} or a bare value that is not a list",
     ),
+    BeforeValidator(_refuse_list),
 ]
 
 

@@ -57,10 +57,12 @@ class Dialect:
     Attributes:
         kinds: The kinds of the items of a list, by the name of the list; they are not part of a path.
         other_names: Names of settings that are understood, too, wherever they are written.
+        tagged: The alternatives of unions, by their tags, so that their keys are named where one is unknown.
     """
 
     kinds: Mapping[str, Collection[str]] = field(default_factory=dict)
     other_names: Collection[str] = ()
+    tagged: Mapping[str, type[BaseModel]] = field(default_factory=dict)
 
 
 PLAIN = Dialect()
@@ -166,7 +168,8 @@ def _explain(
             moved.problem, field=moved.field, allowed=moved.allowed, next_step=moved.next_step
         )
     if first["type"] == "extra_forbidden":
-        return _unknown_key(location, root, dialect)
+        tag = str(first["loc"][-2]) if len(first["loc"]) > 1 else ""
+        return _unknown_key(location, dialect.tagged.get(tag) or _section_of(location[:-1], root), dialect)
     if first["type"].startswith("union_tag"):
         tag = str(first.get("ctx", {}).get("discriminator", "")).strip("'")
         place = ".".join(part for part in (field, tag) if part)
@@ -184,14 +187,19 @@ def _explain(
     return ExperimentError(f"{message[0].lower()}{message[1:]}, got {got}", field=field)
 
 
-def _unknown_key(location: list[str], root: type[BaseModel] | None, dialect: Dialect) -> ExperimentError:
+def _section_of(location: list[str], root: type[BaseModel] | None) -> Any:
+    """Return the type of what is at a location; None where that is not known."""
     section: Any = root
-    for part in location[:-1]:
+    for part in location:
         if part.isdigit():
             section = next(iter(get_args(section)), None)
         else:
             fields = section.model_fields if _is_section(section) else {}
             section = fields[part].annotation if part in fields else None
+    return section
+
+
+def _unknown_key(location: list[str], section: Any, dialect: Dialect) -> ExperimentError:
     field = ".".join(location)
     if not _is_section(section):
         return ExperimentError("unknown key", field=field, next_step="Remove it.")

@@ -5,12 +5,15 @@ from __future__ import annotations
 from pydantic import BaseModel, ValidationError
 
 from workbench import refusals
+from workbench.domain import Choice, Fixed, Float, Int
 from workbench.errors import ExperimentError
 from workbench.experiment.alert_rules import KINDS
 from workbench.experiment.aliases import ALIASES
 from workbench.refusals import Dialect
 
-DIALECT = Dialect(kinds={"alerts": KINDS}, other_names=ALIASES)
+DIALECT = Dialect(kinds={"alerts": KINDS}, other_names=ALIASES, tagged={
+    "float": Float, "int": Int, "choice": Choice, "fixed": Fixed,
+})  # fmt: skip
 
 
 def refusal(error: ValidationError, at: str | None = None) -> ExperimentError:
