@@ -107,7 +107,7 @@ def test_a_table_becomes_a_tested_model_while_nobody_waits(folder: Path) -> None
     assert found.run.history.result is not None, "the driver has stored the result"
     assert found.run.history.result["test"]["accuracy"] == pytest.approx(found.score()["accuracy"])
     assert RUN_MIME_TYPE in found._repr_mimebundle_(), "so the live view shows it"
-    with pytest.raises(DataError, match=r"^samples: the table has no column 'city'"):
+    with pytest.raises(DataError, match=r"^samples: there is no column 'city'; needed: "):
         found.predict(table[["age", "since"]])
     with pytest.raises(DataError, match=r"^samples: the column 'age' is infinite in row 2 \(from 0\)"):
         found.predict(table[:4].assign(age=[1.0, 2.0, np.inf, np.nan]))

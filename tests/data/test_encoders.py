@@ -44,7 +44,7 @@ def test_an_encoder_reads_columns_by_name_and_leaves_out_what_tells_nothing():
     expected = encoder.encode(table)
     assert expected.shape == (3, 3)
     np.testing.assert_array_equal(encoder.encode(table[["city", "x"]].assign(more=1)), expected)
-    with pytest.raises(DataError, match="no column 'city'"):
+    with pytest.raises(DataError, match="there is no column 'city'; needed: x, city"):
         encoder.encode(table[["x"]])
     with pytest.raises(DataError, match="held numbers in the training data"):
         encoder.encode(table.assign(x="many"))

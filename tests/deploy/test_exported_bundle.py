@@ -163,7 +163,7 @@ def test_values_of_another_kind_are_refused_with_column_and_row(
     for change, message in cases:
         with pytest.raises(DataError, match=message):
             predictor.predict({**rows, **change})
-    with pytest.raises(DataError, match=r"there is no column 'size'; allowed: colour, size"):
+    with pytest.raises(DataError, match=r"there is no column 'size'; needed: colour, size"):
         predictor.predict({name: values for name, values in rows.items() if name != "size"})
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from workbench.absent_columns import absent_columns
 from workbench.data.dates import date_format_of, in_words, is_text, no_dates
 from workbench.data.encoders import MAX_CATEGORIES
 from workbench.data.tables import column_of
@@ -103,10 +104,7 @@ def joined_texts(table: pd.DataFrame, names: Sequence[str]) -> np.ndarray:
     """
     missing = [name for name in names if name not in table.columns]
     if missing:
-        raise DataError(
-            f"the table has no column {', '.join(map(repr, missing))}",
-            next_step="Pass the columns that the model was trained with.",
-        )
+        raise absent_columns(missing, names)
     columns = [column_of(table, name) for name in names]
     texts = [column.astype(object).where(column.notna(), "").astype(str) for column in columns]
     return np.array(["\n".join(row).strip() for row in zip(*texts, strict=True)], dtype=object)

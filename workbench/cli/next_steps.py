@@ -5,7 +5,7 @@ from __future__ import annotations
 from workbench.cli.options import command_line
 from workbench.history import History
 from workbench.history.compression import BASE_RUN, BASE_TRIAL, base_of, is_compression
-from workbench.runs.descriptions import first_traceback, has_nothing_left, how_to_extend
+from workbench.runs.descriptions import first_traceback, has_nothing_left, how_to_extend, is_automatic
 
 _LARGER_DROP = 0.02
 
@@ -40,9 +40,11 @@ def next_commands(run_id: str, state: str, history: History, *, has_report: bool
     if (failed := first_traceback(history)) is not None:
         offers.append(("read the traceback", command_line("show", run_id, trial=failed.number)))
     if has_best and not has_report:
+        # Without a format, a trial is exported; one of AutoML is the model of one fold, not the result.
+        result = {"format": "onnx"} if is_automatic(history.experiment) else {}
         offers += [
             ("write the report", command_line("report", run_id)),
-            ("export the best", command_line("export", run_id, to="best")),
+            ("export the best", command_line("export", run_id, to="best", **result)),
         ]
     width = max((len(label) for label, _ in offers), default=0)
     return [f"{label:<{width}}  {command}" for label, command in offers]

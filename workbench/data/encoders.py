@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 
+from workbench.absent_columns import absent_columns
 from workbench.data.columns import Column, learn_column
 from workbench.data.splits import divisor
 from workbench.data.tables import column_of
@@ -53,10 +54,7 @@ class TableEncoder:
         known = {str(name): name for name in samples.columns}
         missing = [column.name for column in self.columns if column.name not in known]
         if missing:
-            raise DataError(
-                f"the table has no column {', '.join(map(repr, missing[:5]))}",
-                next_step="Give the columns that the model was trained with.",
-            )
+            raise absent_columns(missing, [column.name for column in self.columns])
         parts = [column.encode(column_of(samples, known[column.name])) for column in self.columns]
         return np.concatenate(parts, axis=1).astype(np.float32)
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from workbench.absent_columns import absent_columns
 from workbench.data.tokens import encode_texts, split_text
 from workbench.deploy.card import Card, Input
 from workbench.errors import DataError
@@ -37,12 +38,7 @@ def feeds_of(card: Card, columns: Mapping[str, Any]) -> tuple[dict[str, np.ndarr
     """
     absent = [one.name for one in card.inputs if one.name not in columns]
     if absent:
-        raise DataError(
-            f"there is no column {', '.join(map(repr, absent[:_NUM_NAMED]))}"
-            + (f" and {len(absent) - _NUM_NAMED} more" if len(absent) > _NUM_NAMED else ""),
-            allowed=[one.name for one in card.inputs],
-            next_step="Give the columns that the model was trained with.",
-        )
+        raise absent_columns(absent, [one.name for one in card.inputs])
     feeds: dict[str, np.ndarray] = {}
     notes: list[str] = []
     for one in card.inputs:

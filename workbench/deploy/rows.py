@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from workbench.absent_columns import absent_columns
 from workbench.deploy.card import Card
 from workbench.deploy.predictor import Answers
 from workbench.errors import DataError
@@ -131,7 +132,7 @@ def _windows(card: Card, columns: Mapping[str, Any]) -> Mapping[str, Any]:
     one = card.inputs[0]
     absent = [name for name in one.columns if name not in columns]
     if absent:
-        raise DataError(f"there is no column {absent[0]!r}", allowed=list(one.columns))
+        raise absent_columns(absent, one.columns)
     try:
         table = np.stack([np.asarray(columns[name], dtype=np.float64) for name in one.columns], axis=1)
     except ValueError as error:
