@@ -42,6 +42,12 @@ def trial(number: int, values: dict[str, float], state: Any = "complete", **prop
     ]
 
 
+def test_a_trial_is_printed_in_one_line() -> None:
+    history = History.of(experiment(), [*trial(7, {"accuracy": 0.98}), *trial(8, {}, "failed")[:1]])
+    assert repr(history.trials[7]) == "trial 7, complete, accuracy=0.98, x=0.5"
+    assert repr(history.trials[8]) == "trial 8, waiting, x=0.5"
+
+
 def test_nan_and_infinity_never_win() -> None:
     events = [
         *trial(0, {"accuracy": math.nan}),

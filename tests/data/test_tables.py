@@ -170,6 +170,12 @@ def test_files_that_are_no_tables_are_refused(tmp_path):
     assert refused.value.field == "data.target"
 
 
+def test_a_table_that_is_not_utf8_is_to_be_saved_as_such(tmp_path):
+    (tmp_path / "towns.csv").write_bytes("town,y\nK\u00f6ln,1\n".encode("latin-1"))
+    with pytest.raises(DataError, match=r"towns.csv cannot be read as a table: .* Save it as UTF-8\.$"):
+        load("table", {"path": str(tmp_path / "towns.csv"), "target": "y"}, cache=tmp_path)
+
+
 def test_a_column_names_the_client_that_holds_a_row_and_is_no_input(tmp_path):
     rows, path = table(), tmp_path / "table.csv"
     rows["hospital"] = np.array(["north", "east", "west"], dtype=object)[np.arange(len(rows)) % 3]

@@ -139,6 +139,13 @@ def test_a_file_with_a_header_only_has_no_answers(house: tuple[Path, pd.DataFram
     assert table_of(predictor.card, answers) == (["prediction"], [])
 
 
+def test_rows_that_are_not_utf8_are_to_be_saved_as_such(house: tuple[Path, pd.DataFrame, Any]) -> None:
+    folder, _, _ = house
+    (folder / "latin.csv").write_bytes("colour\ngr\u00fcn\n".encode("latin-1"))
+    with pytest.raises(DataError, match=r"latin.csv cannot be read: .* Save it as UTF-8\.$"):
+        columns_from(Predictor.open(folder / "bundle").card, folder / "latin.csv")
+
+
 def test_an_array_without_samples_has_no_answers(tmp_path: Path) -> None:
     exported(tmp_path / "bundle", "mlp", "digits")
     predictor = Predictor.open(tmp_path / "bundle", threads=1)

@@ -105,6 +105,10 @@ def profile(
 def plan(file: Path, as_json: bool) -> None:
     """Predict latency, accuracy, bytes and load of each scheduler.
 
+    place.from in FILE names the model, a bundle or a trial such as last/best, which must exist.
+    docs/guides/tiers.yaml needs the bundle docs/guides/digits-exits; the guide on tiers trains and exports
+    one.
+
     Closed forms are applied to measured times. The interval is that of p95, at 95 %. With
     privacy.report_leak, decoders are trained to recover inputs from what leaves the first tier.
     """
@@ -126,6 +130,10 @@ def plan(file: Path, as_json: bool) -> None:
 @example("workbench place simulate docs/guides/tiers.yaml --requests 100000")
 def simulate(file: Path, requests: int, seed: int, as_json: bool) -> None:
     """Simulate many requests on all devices and servers under each scheduler.
+
+    place.from in FILE names the model, a bundle or a trial such as last/best, which must exist.
+    docs/guides/tiers.yaml needs the bundle docs/guides/digits-exits; the guide on tiers trains and exports
+    one.
 
     The first tenth of the requests is not counted, because queues are empty at the start.
     """

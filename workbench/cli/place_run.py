@@ -40,6 +40,10 @@ def run(
 ) -> None:
     """Measure a model with a real process for each tier.
 
+    place.from in FILE names the model, a bundle or a trial such as last/best, which must exist.
+    docs/guides/tiers.yaml needs the bundle docs/guides/digits-exits; the guide on tiers trains and exports
+    one.
+
     On this machine one process is started for each tier, and one for each link, which slows it down. Samples
     of the validation split are sent at random moments.
     """

@@ -180,10 +180,9 @@ def read_table(path: Path, num_rows: int | None = None, *, only: str | None = No
 
 
 def _unreadable(path: Path, error: Exception) -> DataError:
-    return DataError(
-        f"{path} cannot be read as a table: {error}", field="data.path",
-        next_step="Open it in an editor, or write it again from its source.",
-    )  # fmt: skip
+    repair = "Open it in an editor, or write it again from its source."
+    step = "Save it as UTF-8." if isinstance(error, UnicodeDecodeError) else repair
+    return DataError(f"{path} cannot be read as a table: {error}", field="data.path", next_step=step)
 
 
 def read_columns(path: Path) -> list[str]:

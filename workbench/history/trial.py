@@ -24,7 +24,7 @@ from workbench.events import (
     TrialStarted,
     TrialState,
 )
-from workbench.formatting import format_duration, format_rate
+from workbench.formatting import format_duration, format_rate, format_value
 from workbench.history.failure_place import failure_place
 from workbench.plan import PartialPlan
 
@@ -78,7 +78,7 @@ class Resize:
 _NOTHING_DECIDED = PartialPlan()
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, repr=False)
 class Trial:
     """One trial of a run, up to its latest event.
 
@@ -136,6 +136,11 @@ class Trial:
     attachments: list[AttachmentSaved] = dataclasses.field(default_factory=list)
     checkpoints_deleted: str | None = None  # the setting that required it
     interrupted: bool = False  # stopped only because the run ended; continues when the run is resumed
+
+    def __repr__(self) -> str:
+        shown = {**(self.values or self.last_values), **self.params}
+        found = [f"{name}={format_value(value)}" for name, value in shown.items()]
+        return ", ".join([f"trial {self.number}", self.state, *found])
 
     @property
     def finished(self) -> bool:
