@@ -389,6 +389,48 @@ def test_check_notes_that_nothing_is_searched(shell: Shell) -> None:
     assert (code, "same configuration" in out) == (0, False)
 
 
+@pytest.mark.parametrize(
+    ("written", "is_noted"),
+    [
+        ("{low: 0, high: 1}", True),
+        ("{low: 0.0, high: 1.0}", False),
+        ("{low: 0, high: 2}", False),
+        ("{low: 0, high: 1, type: int}", False),
+    ],
+)
+def test_check_notes_that_a_range_holds_two_whole_numbers(shell: Shell, written: str, is_noted: bool) -> None:
+    file = shell.folder / "whole.yaml"
+    text = "train: json:dumps\nobjectives: [{metric: y, goal: minimize}]\nbudget: {trials: 3}\n"
+    file.write_text(f"{text}search: {{x: {written}}}\n", encoding="utf-8")
+    note = "search.x tries only the whole numbers 0 and 1. If real numbers are meant, write 0.0 and 1.0."
+    assert (note in shell("check", str(file), "--no-step")[1].splitlines()) == is_noted
+
+
+@pytest.mark.parametrize(
+    ("pruner", "grace", "epochs", "note"),
+    [
+        ("asha", 30, "3", "grace is 30 epochs and trials have 3."),
+        ("asha", 3, "3", "grace is 3 epochs and trials have 3."),
+        ("asha", 4, "{low: 2, high: 4}", "grace is 4 epochs and trials have 4 at most."),
+        ("asha", 2, "3", None),
+        ("none", 30, "3", None),
+    ],
+)
+def test_check_notes_that_nothing_is_ever_stopped_early(
+    shell: Shell, pruner: str, grace: int, epochs: str, note: str | None
+) -> None:
+    file = shell.folder / "early.yaml"
+    place = "search" if epochs.startswith("{") else "training"
+    file.write_text(
+        "model: mlp\ndata: digits\nobjectives: [{metric: val_accuracy, goal: maximize}]\n"
+        f"{place}: {{epochs: {epochs}}}\nearly_stop: {{pruner: {pruner}, grace: {grace}}}\n",
+        encoding="utf-8",
+    )
+    code, out, errors = shell("check", str(file), "--no-step")
+    noted = [line for line in out.splitlines() if line.startswith("early_stop never stops a trial")]
+    assert (code, noted) == (0, [] if note is None else [f"early_stop never stops a trial: {note}"]), errors
+
+
 def test_check_refuses_what_the_sampler_would_refuse_at_the_start(shell: Shell) -> None:
     text = (
         "train: json:dumps\nobjectives: [{metric: y, goal: minimize}]\nsampler: tpe\n"

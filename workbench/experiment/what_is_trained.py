@@ -9,6 +9,7 @@ from workbench.experiment.command import check_command
 from workbench.experiment.own_advice import check_own_advice
 from workbench.experiment.plan_settings import find_other_value
 from workbench.plan import PlanValue
+from workbench.space import Choice, Fixed
 
 if TYPE_CHECKING:
     from workbench.experiment import Experiment
@@ -66,6 +67,18 @@ def check_unit(experiment: Experiment) -> None:
             f"{unit} is an objective and so does not measure progress", field="early_stop.unit",
             allowed="steps, or another metric that is reported",
         )  # fmt: skip
+
+
+def longest_training(experiment: Experiment) -> int | None:
+    """Return the most epochs of a trial; None where only a function or a program knows them."""
+    if not experiment.trains_model:
+        return None
+    domain = experiment.search.root.get("epochs")
+    if domain is None:
+        return experiment.training.epochs
+    if isinstance(domain, Choice | Fixed):
+        return max(int(value) for value in domain.values() if isinstance(value, int | float))
+    return int(domain.high)
 
 
 def check_momentum(experiment: Experiment) -> None:

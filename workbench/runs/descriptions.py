@@ -11,8 +11,10 @@ from workbench.actions import suggest
 from workbench.errors import ArgumentError, Suggestion
 from workbench.events import FINISHED_RUN_STATES, RunState, TrialState
 from workbench.experiment.money_units import describe_money, parse_price
+from workbench.experiment.what_is_trained import longest_training
 from workbench.formatting import compact_duration, counted_noun, format_count
 from workbench.history import cost_of
+from workbench.space import Domain, Int
 from workbench.store.trial_files import trial_folder
 from workbench.workers.trial_log import log_name
 
@@ -40,6 +42,29 @@ def describe_search(experiment: Experiment) -> list[str]:
             "Nothing is searched, so all trials have the same configuration. For a single one, set "
             "budget.trials: 1; to repeat it with other seeds, set repeats."
         )
+    lines += _describe_few_whole_numbers(domains)
+    early_stop, epochs = experiment.early_stop, longest_training(experiment)
+    reads_grace = early_stop.pruner != "none" and not early_stop.kind.compares_repeats
+    if reads_grace and epochs is not None and early_stop.grace >= epochs:
+        most = " at most" if "epochs" in domains else ""
+        lines.append(
+            f"early_stop never stops a trial: grace is {format_count(early_stop.grace, 'epoch')} and trials "
+            f"have {epochs}{most}."
+        )
+    return lines
+
+
+def _describe_few_whole_numbers(domains: Mapping[str, Domain]) -> list[str]:
+    """Name the ranges that are whole numbers only because their ends are, where two values may surprise."""
+    lines = []
+    for name, domain in domains.items():
+        is_meant = domain.model_fields_set & {"step", "type"}
+        if isinstance(domain, Int) and not is_meant and domain.high - domain.low == 1:
+            low, high = domain.low, domain.high
+            lines.append(
+                f"search.{name} tries only the whole numbers {low} and {high}. If real numbers are meant, "
+                f"write {low}.0 and {high}.0."
+            )
     return lines
 
 

@@ -20,8 +20,8 @@ from optuna.trial import FrozenTrial, TrialState
 from workbench.experiment import Experiment
 from workbench.experiment.module_inspection import parameters_of
 from workbench.experiment.pruners import Curves, PrunerOptions
+from workbench.experiment.what_is_trained import longest_training
 from workbench.registry import load_object
-from workbench.space import Choice, Fixed
 from workbench.study.front import FrontPruner
 from workbench.study.limits import keeps_limits
 from workbench.study.partial_results import Reading, stated_epochs
@@ -213,13 +213,5 @@ def make_wilcoxon(experiment: Experiment, options: PrunerOptions) -> BasePruner:
 
 def _longest_epochs(experiment: Experiment) -> int | str:
     """Return the most rungs that a trial can climb, or what makes Optuna wait for the first to end."""
-    if not experiment.trains_model:
-        return "auto"
-    domain = experiment.search.root.get("epochs")
-    if domain is None:
-        epochs = experiment.training.epochs
-    elif isinstance(domain, Choice | Fixed):
-        epochs = max(int(value) for value in domain.values() if isinstance(value, int | float))
-    else:
-        epochs = int(domain.high)
-    return max(epochs, experiment.early_stop.grace)
+    epochs = longest_training(experiment)
+    return "auto" if epochs is None else max(epochs, experiment.early_stop.grace)
