@@ -229,8 +229,6 @@ class _InLoader(Exception):
 
 def as_tensors(values: Any) -> Any:
     """Return arrays as tensors that share their memory; what else a batch holds stays what it is."""
-    if isinstance(values, np.ndarray):
-        return torch.from_numpy(np.ascontiguousarray(values))
     if isinstance(values, Mapping):
         return {name: as_tensors(part) for name, part in values.items()}
     if isinstance(values, tuple):
