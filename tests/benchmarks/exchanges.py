@@ -67,6 +67,7 @@ WIDTHS = (256, 1024, 1024, 1024, 768)
 """Of the model whose steps are timed: 12.8 MB of gradients."""
 BATCH, NUM_MICRO_BATCHES = 64, 4
 """Samples of a worker, and parts of a step in a pipeline."""
+WITH_PERIOD = ("local", "diloco")
 PERIOD = 8
 STEPS_IN_TURN = 8
 """A whole period, so that agreements count as often as they happen."""
@@ -86,7 +87,7 @@ def make_ours(
     name: str, model: nn.Module, worker: Worker, lr: float, options: dict[str, int] | None = None
 ) -> DataParallel:
     if options is None:
-        options = {"exchange_period": PERIOD} if name in ("local", "diloco") else {}
+        options = {"exchange_period": PERIOD} if name in WITH_PERIOD else {}
     named = PartialPlan.of(
         workers=worker.num_workers, micro_batch=1, accumulation=1, exchange=name, **options
     )
@@ -203,31 +204,29 @@ def choose(probed: dict[str, Any], times_s: dict[str, float]) -> dict[str, Any]:
         PlanMeasured.model_validate({**each, "workers_per_node": [1, 1]}) for each in probed["measured"]
     ]
     # Those with a period agree less often than each step, which is the user's decision.
-    names = [each.exchange for each in forecast_exchanges(measured) if each.exchange in times_s]
-    chosen = next(name for name in names if name not in ("local", "diloco"))
-    others = {name: times_s[name] for name in names if name not in ("local", "diloco")}
+    forecast = [each.exchange for each in forecast_exchanges(measured)]
+    chosen, *others = [name for name in forecast if name in times_s and name not in WITH_PERIOD]
     return {
         "chosen": chosen,
-        "slower_than_fastest": others[chosen] / min(others.values()) - 1.0,
+        "slower_than_fastest": times_s[chosen] / min(times_s[name] for name in (chosen, *others)) - 1.0,
         "probe_seconds": probed["seconds"],
     }
 
 
 def time_steps(worker: Worker, rounds: int) -> dict[str, float]:
     """Return the median seconds of a step of each way."""
-    widths = WIDTHS
-    ways: dict[str, Any] = {TORCH: Torchs(mlp(*widths), worker.group, compresses=False)}
+    ways: dict[str, Any] = {TORCH: Torchs(mlp(*WIDTHS), worker.group, compresses=False)}
     if worker.num_workers == 2:
-        ways[TORCH_POWERSGD] = Torchs(mlp(*widths), worker.group, compresses=True)
+        ways[TORCH_POWERSGD] = Torchs(mlp(*WIDTHS), worker.group, compresses=True)
     names = MEASURED if worker.num_workers == 2 else BY_NODES
-    ways |= {name: make_ours(name, mlp(*widths), worker, 1e-3) for name in names}
+    ways |= {name: make_ours(name, mlp(*WIDTHS), worker, 1e-3) for name in names}
     if worker.num_workers == 2:
         ways |= {name: Dividing(name, worker) for name in DIVIDING}
     generator = torch.Generator().manual_seed(worker.rank)
     batch = [
         MicroBatch(
-            torch.randn(BATCH, widths[0], generator=generator),
-            torch.randint(0, widths[-1], (BATCH,), generator=generator),
+            torch.randn(BATCH, WIDTHS[0], generator=generator),
+            torch.randint(0, WIDTHS[-1], (BATCH,), generator=generator),
             1.0 / worker.num_replicas,
         )
     ]

@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -36,28 +37,27 @@ def test_a_run_whose_driver_lives_is_left_to_it(tmp_path: Path) -> None:
             assert run.resume(launcher="nowhere") is run
 
 
-def test_a_stop_of_a_lost_run_names_the_next_step_and_waits_for_a_driver_that_comes_back(
-    tmp_path: Path,
-) -> None:
+@pytest.fixture
+def lost(tmp_path: Path) -> Iterator[Run]:
+    """A run with a trial under way, whose driver has given up."""
     with Store.open(str(tmp_path / "store.sqlite")) as store:
         run = Run(store, store.create_run(Experiment(**EXPERIMENT)))
         with store.writer(run.run_id, owner_pid=os.getpid(), owner_host=socket.gethostname()) as writer:
             writer.append(*begin())
             writer.close(gives_up=True)
-        with pytest.raises(RunError, match=f"its driver is gone.*{run.run_id}.*resume"):
-            run.stop()
-        assert [command.kind for command in store.commands(run.run_id)] == ["stop"]
+        yield run
 
 
-def test_a_trial_of_a_lost_run_cannot_be_stopped_later(tmp_path: Path) -> None:
-    with Store.open(str(tmp_path / "store.sqlite")) as store:
-        run = Run(store, store.create_run(Experiment(**EXPERIMENT)))
-        with store.writer(run.run_id, owner_pid=os.getpid(), owner_host=socket.gethostname()) as writer:
-            writer.append(*begin())
-            writer.close(gives_up=True)
-        with pytest.raises(RunError, match=f"trial 0 is not running.*{run.run_id}.*resume"):
-            run.stop(trial=0)
-        assert store.commands(run.run_id) == []
+def test_a_stop_of_a_lost_run_names_the_next_step_and_waits_for_a_driver_that_comes_back(lost: Run) -> None:
+    with pytest.raises(RunError, match=f"its driver is gone.*{lost.run_id}.*resume"):
+        lost.stop()
+    assert [command.kind for command in lost.store.commands(lost.run_id)] == ["stop"]
+
+
+def test_a_trial_of_a_lost_run_cannot_be_stopped_later(lost: Run) -> None:
+    with pytest.raises(RunError, match=f"trial 0 is not running.*{lost.run_id}.*resume"):
+        lost.stop(trial=0)
+    assert lost.store.commands(lost.run_id) == []
 
 
 def test_a_run_whose_driver_was_killed_gets_another_at_once(tmp_path: Path) -> None:

@@ -47,6 +47,7 @@ from workbench.formatting import (
     format_number,
     format_params,
 )
+from workbench.history import reasons_of_pruning
 from workbench.history.lineage import describe_continued, describe_source
 from workbench.history.privacy import describe_privacy
 from workbench.runs.descriptions import (
@@ -60,7 +61,6 @@ from workbench.runs.descriptions import (
     format_numbers,
     how_to_freeze,
     is_automatic,
-    reasons_of_pruning,
 )
 from workbench.runs.figures import importance_of
 

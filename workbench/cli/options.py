@@ -90,13 +90,19 @@ def described(action: Action, *more: str) -> Callable[[_Command], _Command]:
     return add
 
 
-def example(*lines: str) -> Callable[[_Command], _Command]:
-    """Show examples below the help of a command; the innermost of its decorators."""
+def example(*lines: str, needs: str = "") -> Callable[[_Command], _Command]:
+    """Show examples below the help of a command; the innermost of its decorators.
+
+    Args:
+        *lines: The examples.
+        needs: A paragraph on what they need, shown before them.
+    """
 
     def add(command: _Command) -> _Command:
         # \\b keeps click from rewrapping the lines.
         shown = "\n".join(f"  {line}" for line in lines)
-        command.__doc__ = f"{inspect.cleandoc(command.__doc__ or '')}\n\n\b\nExample:\n{shown}"
+        parts = (inspect.cleandoc(command.__doc__ or ""), needs, f"\b\nExample:\n{shown}")
+        command.__doc__ = "\n\n".join(part for part in parts if part)
         return command
 
     return add

@@ -14,6 +14,7 @@ import click
 from workbench.cli.lazy_groups import LazyGroup
 from workbench.cli.options import Count, attach, example, json_option, store_option
 from workbench.cli.output import echo, make_console, print_json, print_note
+from workbench.cli.place_run import NEEDS_MODEL
 from workbench.formatting import format_bytes, format_duration, format_number, format_percent, format_range
 
 if TYPE_CHECKING:
@@ -101,13 +102,9 @@ def profile(
 @_FILE
 @store_option
 @json_option
-@example("workbench place plan docs/guides/tiers.yaml")
+@example("workbench place plan docs/guides/tiers.yaml", needs=NEEDS_MODEL)
 def plan(file: Path, as_json: bool) -> None:
     """Predict latency, accuracy, bytes and load of each scheduler.
-
-    place.from in FILE names the model, a bundle or a trial such as last/best, which must exist.
-    docs/guides/tiers.yaml needs the bundle docs/guides/digits-exits; the guide on tiers trains and exports
-    one.
 
     Closed forms are applied to measured times. The interval is that of p95, at 95 %. With
     privacy.report_leak, decoders are trained to recover inputs from what leaves the first tier.
@@ -127,13 +124,9 @@ def plan(file: Path, as_json: bool) -> None:
               help="Simulate this many requests.")  # fmt: skip
 @click.option("--seed", type=int, default=0, show_default=True)
 @json_option
-@example("workbench place simulate docs/guides/tiers.yaml --requests 100000")
+@example("workbench place simulate docs/guides/tiers.yaml --requests 100000", needs=NEEDS_MODEL)
 def simulate(file: Path, requests: int, seed: int, as_json: bool) -> None:
     """Simulate many requests on all devices and servers under each scheduler.
-
-    place.from in FILE names the model, a bundle or a trial such as last/best, which must exist.
-    docs/guides/tiers.yaml needs the bundle docs/guides/digits-exits; the guide on tiers trains and exports
-    one.
 
     The first tenth of the requests is not counted, because queues are empty at the start.
     """

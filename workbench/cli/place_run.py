@@ -23,6 +23,13 @@ if TYPE_CHECKING:
     from workbench.deploy.tiers.prediction import Expected
 
 
+NEEDS_MODEL = (
+    "place.from in FILE names the model, a bundle or a trial such as last/best, which must exist. "
+    "docs/guides/tiers.yaml needs the bundle docs/guides/digits-exits; the guide on tiers trains and exports "
+    "one."
+)
+
+
 @click.command("run")
 @click.argument("file", type=click.Path(path_type=Path))
 @store_option
@@ -34,15 +41,14 @@ if TYPE_CHECKING:
               metavar="PER_SECOND", help="Send this many requests per second.")  # fmt: skip
 @click.option("--seed", type=int, default=0, show_default=True)
 @json_option
-@example("workbench place run docs/guides/tiers.yaml --time 60s --scheduler cloud --scheduler end-cloud")
+@example(
+    "workbench place run docs/guides/tiers.yaml --time 60s --scheduler cloud --scheduler end-cloud",
+    needs=NEEDS_MODEL,
+)
 def run(
     file: Path, schedulers: tuple[str, ...], time_limit: str, rate: float, seed: int, as_json: bool
 ) -> None:
     """Measure a model with a real process for each tier.
-
-    place.from in FILE names the model, a bundle or a trial such as last/best, which must exist.
-    docs/guides/tiers.yaml needs the bundle docs/guides/digits-exits; the guide on tiers trains and exports
-    one.
 
     On this machine one process is started for each tier, and one for each link, which slows it down. Samples
     of the validation split are sent at random moments.

@@ -10,7 +10,7 @@ from typing import Any
 
 from workbench.errors import ExperimentError
 
-_SHORT_FORMS = {
+SHORT_FORMS = {
     "model": "name", "data": "name", "train": "name", "loss": "name", "sampler": "name",
     "early_stop": "pruner",
 }  # fmt: skip
@@ -105,8 +105,8 @@ def _step_into(place: Any, key: str, keys: list[str]) -> Any:
         inner = {"value": inner}
     elif inner is None:
         inner = {}
-    elif isinstance(inner, str) and field in _SHORT_FORMS:
-        inner = {_SHORT_FORMS[field]: inner}
+    elif isinstance(inner, str) and field in SHORT_FORMS:
+        inner = {SHORT_FORMS[field]: inner}
     elif not isinstance(inner, dict | list):
         raise ExperimentError(
             f"is {inner!r} and has no fields", field=field, next_step=f"Set {field} itself."

@@ -11,6 +11,7 @@ from typing import Any
 
 from workbench.errors import ExperimentError, WorkbenchError
 from workbench.experiment import Experiment
+from workbench.experiment.dotted import SHORT_FORMS
 from workbench.experiment.pruners import PRUNERS
 from workbench.experiment.samplers import SAMPLERS
 from workbench.experiment.search_methods import EarlyStop, Sampler
@@ -74,19 +75,20 @@ def check_installed(experiment: Experiment) -> None:
 
 def _absent_sections(document: Mapping[str, Any]) -> dict[str, Section]:
     absent: dict[str, Section] = {}
-    sampler = _fields_of(document.get("sampler"), short_form="name")
+    sampler = _fields_of(document, "sampler")
     if _is_absent(SAMPLERS, sampler.get("name")):
         absent["sampler"] = Sampler.model_construct(**sampler)
-    early_stop = _fields_of(document.get("early_stop"), short_form="pruner")
+    early_stop = _fields_of(document, "early_stop")
     if _is_absent(PRUNERS, early_stop.get("pruner")):
         absent["early_stop"] = EarlyStop.model_construct(**early_stop)
     return absent
 
 
-def _fields_of(written: Any, *, short_form: str) -> dict[str, Any]:
-    """Return the fields of a section; a name alone fills the field `short_form`."""
+def _fields_of(document: Mapping[str, Any], section: str) -> dict[str, Any]:
+    """Return the fields of a section that may be written as one name."""
+    written = document.get(section)
     if isinstance(written, str):
-        return {short_form: written}
+        return {SHORT_FORMS[section]: written}
     return dict(written) if isinstance(written, Mapping) else {}
 
 

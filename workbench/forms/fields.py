@@ -16,6 +16,7 @@ from pydantic import BaseModel
 from workbench.errors import WorkbenchError
 from workbench.experiment import Experiment
 from workbench.experiment.alert_rules import RULES
+from workbench.experiment.dotted import SHORT_FORMS
 from workbench.experiment.federated import Federated
 from workbench.experiment.goals import Constraint, Objective
 from workbench.experiment.metric_source import MetricSource
@@ -140,10 +141,8 @@ def _of_federation(field: FormField, document: Document) -> FormField:
 
 def _fields(document: Document, name: str, kind: type[BaseModel]) -> Fields:
     written = document.get(name)
-    if name == "sampler" and isinstance(written, str):
-        written = {"name": written}
-    if name == "early_stop" and isinstance(written, str):
-        written = {"pruner": written}
+    if name in SHORT_FORMS and isinstance(written, str):
+        written = {SHORT_FORMS[name]: written}
     fields = fields_of_type(kind, written, name, document)
     if name == "early_stop":
         pruner = written.get("pruner", "none") if isinstance(written, Mapping) else "none"

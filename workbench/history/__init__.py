@@ -7,7 +7,13 @@ and no curves; curves are left to the plots, proposals to the study.
 from __future__ import annotations
 
 from workbench.history.cost import cost_of
-from workbench.history.failures import FailureGroup, failure_groups, only_failures, systematic_failure
+from workbench.history.failures import (
+    FailureGroup,
+    failure_groups,
+    only_failures,
+    reasons_of_pruning,
+    systematic_failure,
+)
 from workbench.history.history import History
 from workbench.history.time_spent import Verdict, verdicts_of, wait_for_proposals
 from workbench.history.trial import Resize, Trial
@@ -21,6 +27,7 @@ __all__ = [
     "cost_of",
     "failure_groups",
     "only_failures",
+    "reasons_of_pruning",
     "systematic_failure",
     "verdicts_of",
     "wait_for_proposals",

@@ -1,4 +1,4 @@
-"""The failures of a run: grouped by kind, and what they say about the run.
+"""The failures of a run, grouped by kind, and what they say about the run; and why trials were pruned.
 
 Either nothing but failures came of it, or all further trials would fail in the same way. What follows from
 that is left to the driver, how it looks to the views.
@@ -64,6 +64,12 @@ def only_failures(history: History) -> str | None:
     if len(failure_groups(history)) == 1:
         return f"all {format_count(len(failed), 'trial')} failed: {described}"
     return f"all {format_count(len(failed), 'trial')} failed; the first one: {described}"
+
+
+def reasons_of_pruning(history: History) -> dict[int, str]:
+    """Return why trials were pruned, by number, in the order of their ends; older runs did not store it."""
+    pruned = sorted(history.in_state("pruned"), key=lambda trial: trial.ended_unix_s or 0.0)
+    return {trial.number: trial.message for trial in pruned if trial.message}
 
 
 def systematic_failure(history: History) -> str | None:

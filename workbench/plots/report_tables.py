@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from workbench.formatting import MISSING, format_count, format_duration, format_percent, format_value
-from workbench.history import failure_groups, wait_for_proposals
+from workbench.history import failure_groups, reasons_of_pruning, wait_for_proposals
 from workbench.history.lineage import describe_source
 from workbench.plots.prepare_trials import searched
 from workbench.plots.run_data import RunData
@@ -83,12 +83,12 @@ def failures(run: RunData) -> list[str]:
 
 def pruned(run: RunData) -> list[str]:
     """Return the table of why trials were pruned, the latest first."""
-    found = [trial for trial in run.history.in_state("pruned") if trial.message][::-1]
+    found = list(reasons_of_pruning(run.history).items())[::-1]
     if not found:
         return []
     rows = [
-        f'<tr><th scope="row" class="number">{trial.number}</th><td>{text(trial.message)}</td></tr>'
-        for trial in found[:NUM_PRUNED]
+        f'<tr><th scope="row" class="number">{number}</th><td>{text(why)}</td></tr>'
+        for number, why in found[:NUM_PRUNED]
     ]
     caption = f"{len(rows)} of {format_count(len(found), 'pruned trial')}, the latest first"
     return ["<h2>Pruned trials</h2>", table([("Trial", "number"), ("Why", "")], rows, caption)]

@@ -157,12 +157,6 @@ def failures_of(history: History) -> dict[str, list[int]]:
     return grouped
 
 
-def reasons_of_pruning(history: History) -> dict[int, str]:
-    """Return why trials were pruned, by number, in the order of their ends; older runs did not store it."""
-    pruned = sorted(history.in_state("pruned"), key=lambda trial: trial.ended_unix_s or 0.0)
-    return {trial.number: trial.message for trial in pruned if trial.message}
-
-
 def _failure_line(trial: Trial) -> str:
     """Return why a trial failed, in one line, and where in the user's code."""
     lines = [line.strip() for line in (trial.traceback or "").splitlines() if line.strip()]

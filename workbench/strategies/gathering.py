@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from workbench.strategies.group import COLLECTIVE_TIMEOUT, Group, dist
+from workbench.strategies.group import Group, receive_on_cpu
 
 Key = TypeVar("Key", int, str)
 
@@ -34,7 +34,7 @@ def gather_on_first(parts: Mapping[Key, Mapping[str, Any]], group: Group) -> dic
                 found[key] = {name: _receive(value, sender) for name, value in values.items()}
         elif group.rank == sender:
             for values in parts.values():
-                _send(values.values())
+                _send(values.values(), group)
     return found
 
 
@@ -55,15 +55,13 @@ def _described(parts: Mapping[Key, Mapping[str, Any]]) -> dict[Key, dict[str, An
     }
 
 
-def _send(values: Iterable[Any]) -> None:
+def _send(values: Iterable[Any], group: Group) -> None:
     for value in values:
         if isinstance(value, Tensor):
-            dist.isend(value.detach().cpu().contiguous(), 0).wait(COLLECTIVE_TIMEOUT)  # see Sent.wait
+            group.send(value, 0, is_known=True).wait()
 
 
 def _receive(value: Any, sender: int) -> Any:
     if not isinstance(value, _Form):
         return value
-    received = torch.empty(value.shape, dtype=value.dtype)
-    dist.irecv(received, sender).wait(COLLECTIVE_TIMEOUT)
-    return received
+    return receive_on_cpu(value.shape, value.dtype, sender)

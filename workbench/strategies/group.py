@@ -243,15 +243,9 @@ class Group:
             like: A tensor of the same shape and type, where these are known.
         """
         if like is not None:
-            received = torch.empty(like.shape, dtype=like.dtype)
-            dist.irecv(received, sender).wait(COLLECTIVE_TIMEOUT)
-            return received.to(self._device)
-        form = torch.zeros(2 + _MAX_DIMENSIONS, dtype=torch.int64)
-        dist.irecv(form, sender).wait(COLLECTIVE_TIMEOUT)
-        dtype, num_dimensions, *shape = form.tolist()
-        received = torch.empty(shape[:num_dimensions], dtype=_DTYPES[dtype])
-        dist.irecv(received, sender).wait(COLLECTIVE_TIMEOUT)
-        return received.to(self._device)
+            return receive_on_cpu(like.shape, like.dtype, sender).to(self._device)
+        dtype, num_dimensions, *shape = receive_on_cpu([2 + _MAX_DIMENSIONS], torch.int64, sender).tolist()
+        return receive_on_cpu(shape[:num_dimensions], _DTYPES[dtype], sender).to(self._device)
 
     def gather(self, content: Any) -> list[Any]:
         """Return the `content` of every worker, by rank; every worker must call it in the same order."""
@@ -307,6 +301,13 @@ class Group:
                     raise
         distributed_c10d._set_pg_timeout(COLLECTIVE_TIMEOUT)
         _is_joined = self._joined = True
+
+
+def receive_on_cpu(shape: Sequence[int], dtype: torch.dtype, sender: int) -> Tensor:
+    """Return a tensor that a worker sends to this one through the memory of the host."""
+    received = torch.empty(shape, dtype=dtype)
+    dist.irecv(received, sender).wait(COLLECTIVE_TIMEOUT)  # see Sent.wait
+    return received
 
 
 def dimension_name(full_name: str) -> str:
