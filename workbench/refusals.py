@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import itertools
 import reprlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
@@ -43,6 +43,10 @@ _ALLOWED = {
     "dict_type": "a mapping, such as {{name: value}}",
 }
 
+
+_MAX_LISTED = 12
+"""Up to this many names that exist are listed whole where one is unknown."""
+_MAX_CLOSE = 5
 
 # Limits the length of a refused value in a message.
 _SHORT = reprlib.Repr()
@@ -204,13 +208,28 @@ def _unknown_key(location: list[str], section: Any, dialect: Dialect) -> Experim
     if not _is_section(section):
         return ExperimentError("unknown key", field=field, next_step="Remove it.")
     known = list(section.model_fields)
-    close = difflib.get_close_matches(location[-1], [*known, *dialect.other_names], n=1)
-    return ExperimentError(
-        "unknown key",
-        field=field,
-        allowed=known,
-        next_step=f"Did you mean {close[0]}?" if close else "Remove it.",
-    )
+    allowed, meant = closest(location[-1], known, dialect.other_names)
+    return ExperimentError("unknown key", field=field, allowed=allowed, next_step=meant or "Remove it.")
+
+
+def closest(name: str, known: Sequence[str], other_names: Collection[str] = ()) -> tuple[str, str | None]:
+    """Return what to list of the names that exist where one does not, and the question for the closest.
+
+    Args:
+        name: The name that does not exist.
+        known: Those that exist. Of many only the closest are listed, unless none is close.
+        other_names: Names that are understood, too, but not listed.
+
+    Returns:
+        The names as text; the question whether the closest was meant, None where none is close.
+    """
+    close = difflib.get_close_matches(name, [*known, *other_names], n=_MAX_CLOSE)
+    listed = [one for one in close if one in known]
+    if len(known) <= _MAX_LISTED or not listed:
+        allowed = ", ".join(known)
+    else:
+        allowed = f"{', '.join(listed)} and {len(known) - len(listed)} others"
+    return allowed, f"Did you mean {close[0]}?" if close else None
 
 
 def _is_section(found: Any) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -28,7 +29,9 @@ PLANS = [
 ]
 
 
-def conclude_after(train: Callable[[Callable[[float, float | None], bool]], bool]) -> Advice:
+def conclude_after(
+    train: Callable[[Callable[[float, float | None], bool]], bool], experiment: Experiment = EXPERIMENT
+) -> Advice:
     """Race one candidate whose training is `train`, and conclude."""
     clock = [0.0]
 
@@ -47,9 +50,9 @@ def conclude_after(train: Callable[[Callable[[float, float | None], bool]], bool
     ]  # fmt: skip
     return conclude(
         Findings(
-            experiment=EXPERIMENT, goal="time",
+            experiment=experiment, goal="time",
             choices=choices_of(
-                EXPERIMENT, num_train_samples=SAMPLES, max_workers=1, hardware=Hardware()
+                experiment, num_train_samples=SAMPLES, max_workers=1, hardware=Hardware()
             ),
             knowledge=Knowledge(measured, [1], limit_bytes=None), reference=measured[0], plans=PLANS,
             rates=None, race=race, noise_scale=None, placement="pack", num_known=0, num_measured=3,
@@ -83,3 +86,35 @@ def test_a_rate_that_a_test_suggests_is_believed_in_to_three_digits() -> None:
     )  # fmt: skip
     choices = choices_of(EXPERIMENT, num_train_samples=SAMPLES, max_workers=1, hardware=Hardware())
     assert believed_rate(EXPERIMENT, choices, rates) == 0.00261
+
+
+def reach_target(goes_on: Callable[[float, float | None], bool]) -> bool:
+    goes_on(5.0, -0.05)
+    return True
+
+
+def test_the_settings_are_those_that_a_trial_would_not_choose_by_itself() -> None:
+    advice = conclude_after(reach_target)
+    assert set(advice.settings) == {
+        "training.global_batch", "training.lr", "plan.workers", "plan.micro_batch",
+    }  # fmt: skip
+    searched = EXPERIMENT.replace(search={"precision": {"choices": ["fp32", "bf16"]}})
+    assert conclude_after(reach_target, searched).settings["plan.precision"] == "fp32"
+
+
+@pytest.mark.parametrize(
+    ("search", "why"),
+    [
+        ({}, None),
+        (
+            {"optimizer": {"choices": ["sgd", "adamw"]}},
+            "the optimizer is searched too, and each one needs a rate of its own",
+        ),
+    ],
+)
+def test_a_rate_that_stays_searched_is_explained(search: dict[str, Any], why: str | None) -> None:
+    rate = {"lr": {"low": 1e-4, "high": 0.1, "log": True}}
+    advice = conclude_after(reach_target, EXPERIMENT.replace(search=rate | search))
+    assert ("training.lr" in advice.settings) == (why is None)
+    found = [text.partition("stays searched: ")[2] for text in advice.would_change]
+    assert [text for text in found if text] == ([] if why is None else [why])

@@ -61,7 +61,7 @@ def test_show_and_list_say_what_a_run_waits_for_until_it_trains(shell: Shell) ->
         run_id = store.create_run(Experiment(**EXPERIMENT))
         proposed, started, *_ = trial_events(0, at_s=1, state="running")
         with store.writer(run_id, owner_pid=os.getpid(), owner_host=socket.gethostname()) as writer:
-            note = "waits for workers: run a has 2, place 1 of 3 in the queue"
+            note = "waits for workers: run a has 2 workers, this run is next"
             writer.append(*begin(), proposed, Noted(level="info", message=note))
             assert note in shell("show", run_id)[1]
             assert note.removeprefix("waits for ") in shell("list")[1]
@@ -241,7 +241,8 @@ def test_a_run_that_ends_because_its_trials_fail_alike_is_resumed_once_that_is_f
     assert summary.count("too wide") == 1
     assert "failed  trials 0, 1, 2: ValueError: too wide (x.py:1)" in summary
     assert f"log of trial 0: {log}" in summary
-    assert f"resume it once it is fixed  workbench resume {run_id}" in summary
+    assert f"resume it once your code is fixed  workbench resume {run_id}" in summary
+    assert "run a corrected file               workbench sweep FILE" in summary
 
 
 def test_several_objectives_have_a_front_in_the_terminal(shell: Shell) -> None:
@@ -404,6 +405,7 @@ def test_check_notes_that_a_range_holds_two_whole_numbers(shell: Shell, written:
     file.write_text(f"{text}search: {{x: {written}}}\n", encoding="utf-8")
     note = "search.x tries only the whole numbers 0 and 1. If real numbers are meant, write 0.0 and 1.0."
     assert (note in shell("check", str(file), "--no-step")[1].splitlines()) == is_noted
+    assert (note in shell.json("check", str(file), "--no-step")["notes"]) == is_noted
 
 
 @pytest.mark.parametrize(

@@ -1,23 +1,52 @@
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
 
 import pytest
 
-from tests.builders.recorded_runs import EXPERIMENT, trial_events
-from workbench.cli.next_steps import next_commands
-from workbench.experiment import Experiment
-from workbench.history import History
+import workbench as wb
+from tests.builders.recorded_runs import EXPERIMENT, record_run
+from tests.services.shell import Shell
+from workbench.errors import ArgumentError
+from workbench.live_feed.available_actions import offers_of_run, offers_of_trial
+from workbench.plots.report_model import describe_export
+from workbench.runs.bundle_formats import formats_of
+from workbench.store import Store
+
+AUTOMATIC = {"name": "table", "path": "a.csv", "target": "y", "held_out": "0123"}
 
 
-@pytest.mark.parametrize(
-    ("changes", "command"),
-    [
-        ({}, "workbench export digits-1 --to best"),
-        ({"data": {"name": "table", "held_out": 0.2}}, "workbench export digits-1 --to best --format onnx"),
-    ],
-    ids=["a sweep: the best trial", "AutoML: its result, not the model of one fold"],
-)
-def test_the_export_that_is_offered_is_that_of_the_result(changes: dict[str, Any], command: str) -> None:
-    history = History.of(Experiment(**{**EXPERIMENT, **changes}), trial_events(0, at_s=1))
-    assert next_commands("digits-1", "complete", history)[-1].endswith(f"  {command}")
+@pytest.fixture
+def automatic(tmp_path: Path) -> wb.Run:
+    """A run that has the data of AutoML."""
+    run_id = record_run(tmp_path, data=AUTOMATIC)
+    return wb.attach(run_id, store=Store.open(str(tmp_path / "store.sqlite")))
+
+
+def test_an_automl_run_is_exported_as_its_result_wherever_that_is_offered(
+    automatic: wb.Run, shell: Shell
+) -> None:
+    history = automatic.history
+    assert f"workbench export {automatic.run_id} --to best\n" in shell("show", automatic.run_id)[1]
+    [offer] = [one for one in offers_of_run(automatic.row, history, is_advice=False) if one.kind == "export"]
+    assert ("ONNX graph" in offer.explanation, [field.name for field in offer.fields]) == (True, ["to"])
+    assert describe_export(automatic.experiment).startswith("the result as one ONNX graph")
+    with pytest.raises(ArgumentError, match="cannot be written as openvino; allowed: onnx"):
+        automatic.export("best", format="openvino")
+    with pytest.raises(ArgumentError, match="without its weights"):
+        automatic.export("best", weights=False)
+
+
+def test_the_formats_that_a_dialog_offers_are_those_that_export_writes(automatic: wb.Run) -> None:
+    usual = wb.Experiment(**EXPERIMENT)
+    own = wb.Experiment(train="a:b", objectives=[{"metric": "loss", "goal": "minimize"}])
+    assert formats_of(usual)[0] == "onnx"
+    assert "flower" not in formats_of(usual)
+    assert formats_of(own) == ()
+    assert formats_of(automatic.experiment, of_trial=True) == ()
+    trial = automatic.history.trials[0]
+    [offer] = [
+        one for one in offers_of_trial(automatic.run_id, "complete", automatic.history, trial)
+        if one.kind == "export"
+    ]  # fmt: skip
+    assert "format" not in [field.name for field in offer.fields]

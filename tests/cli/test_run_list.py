@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from tests.builders.recorded_runs import record_run
+from tests.builders.recorded_runs import EXPERIMENT, append, record_run
 from tests.services.shell import Shell
+from workbench.events import AdviceRequested, RunStateChanged
+from workbench.experiment import Experiment
+from workbench.store import Store
 
 
 def test_labels_are_shown_and_filter_the_list(shell: Shell) -> None:
@@ -39,6 +42,25 @@ def test_labels_are_shown_and_filter_the_list(shell: Shell) -> None:
     shell("archive", second, "--undo")
     shell("pin", first, "--undo")
     assert [run["run_id"] for run in shell.json("list")] == [second, first]
+
+
+def test_last_means_runs_with_trials_and_the_list_marks_advice(shell: Shell) -> None:
+    with Store.open(str(shell.folder / "store.sqlite")) as store:
+        advice = [store.create_run(Experiment(**EXPERIMENT)) for _ in range(2)]
+        for run_id in advice:
+            request = AdviceRequested(objective="time", host="here", versions={})
+            append(store, run_id, [request, RunStateChanged(state="running")])
+    assert shell.json("show", "last")["run_id"] == advice[1], "there is no other run"
+    assert "kind" in shell("list")[1]
+
+    run_id = record_run(shell.folder)
+    with Store.open(str(shell.folder / "store.sqlite")) as store:
+        newest = store.create_run(Experiment(**EXPERIMENT))
+        append(store, newest, [request, RunStateChanged(state="running")])
+    assert shell.json("show", "last")["run_id"] == run_id
+    assert [(run["run_id"], run["kind"]) for run in shell.json("list", "--limit", "2")] == [
+        (newest, "advice"), (run_id, "sweep"),
+    ]  # fmt: skip
 
 
 def test_a_run_is_deleted_only_with_consent(shell: Shell) -> None:

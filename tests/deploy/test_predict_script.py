@@ -46,11 +46,15 @@ def test_what_is_imported_and_defined_is_used(kind: str) -> None:
     assert used - imported - defined >= {"CARD", "FOLDER"}
 
 
-def refused(folder: Path, kind: str, rows: str | None) -> str:
-    """Return the one line with which the script of a kind refuses a file; None for a file that is missing."""
+def run_on(folder: Path, kind: str, rows: str | None) -> tuple[int, str, str]:
+    """Run the script of a kind on a file, None for a missing one; return its code and what it prints."""
     taken, output = OTHERS[kind]
     (folder / "predict.py").write_text(script(taken, output), encoding="utf-8")
-    card = {"inputs": [taken.model_dump(mode="json")], "outputs": [output.model_dump(mode="json")]}
+    card = {
+        "inputs": [taken.model_dump(mode="json")],
+        "outputs": [output.model_dump(mode="json")],
+        "terms": [],
+    }
     (folder / "card.json").write_text(json.dumps(card), encoding="utf-8")
     if rows is not None:
         (folder / "rows.csv").write_text(rows, encoding="utf-8")
@@ -58,9 +62,15 @@ def refused(folder: Path, kind: str, rows: str | None) -> str:
         [sys.executable, str(folder / "predict.py"), str(folder / "rows.csv")],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
-    [line] = done.stderr.splitlines()
-    assert (done.returncode, done.stdout) == (2, "")
-    return line.replace(str(folder / "rows.csv"), "FILE")
+    return done.returncode, done.stdout, done.stderr.replace(str(folder / "rows.csv"), "FILE")
+
+
+def refused(folder: Path, kind: str, rows: str | None) -> str:
+    """Return the one line with which the script of a kind refuses a file."""
+    code, out, err = run_on(folder, kind, rows)
+    [line] = err.splitlines()
+    assert (code, out) == (2, "")
+    return line
 
 
 @pytest.mark.parametrize("kind", OTHERS)
@@ -87,3 +97,14 @@ def test_a_file_that_the_model_cannot_take_is_refused_in_one_line(
     kind: str, rows: str, problem: str, tmp_path: Path
 ) -> None:
     assert refused(tmp_path, kind, rows) == f"predict.py cannot read FILE: {problem}"
+
+
+@pytest.mark.parametrize(
+    ("kind", "rows"), [("table", "age\n"), ("text", "inputs\n"), ("counted text", "review\n")]
+)
+def test_a_file_with_a_header_only_is_reported_and_answered_by_nothing(
+    kind: str, rows: str, tmp_path: Path
+) -> None:
+    assert run_on(tmp_path, kind, rows) == (
+        0, "", "predict.py has nothing to predict: FILE has no rows\n"
+    )  # fmt: skip

@@ -24,6 +24,7 @@ from workbench.experiment.dotted import remove_at, set_at
         ({"search": {}}, "search.x.low", {"search": {"x": {"low": 7}}}),
         ({"search": {}}, "search.a.b-c", {"search": {"a.b-c": 7}}),
         ({"search": {}}, "search.a.b.low", {"search": {"a.b": {"low": 7}}}),
+        ({"search": {}}, "search.a.b.prior.near", {"search": {"a.b": {"prior": {"near": 7}}}}),
         ({"search": {"a.b": {"low": 1}}}, "search.a.b.high", {"search": {"a.b": {"low": 1, "high": 7}}}),
         ({"search": {"a": {"low": 1}}}, "search.a.b", {"search": {"a": {"low": 1, "b": 7}}}),
         (

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from workbench.errors import ExperimentError
 from workbench.experiment import Experiment
-from workbench.experiment.trial_value import TrialValue, describe_value
+from workbench.experiment.trial_value import TrialValue, describe_shown_values, describe_value
 
 MODES: list[Any] = ["returned", "last", "best", {"mean_last": 1}, {"mean_last": 3}]
 modes = st.sampled_from(MODES)
@@ -193,3 +193,13 @@ def test_a_form_writes_the_mean_as_text() -> None:
 )
 def test_the_rule_is_described(experiment: Experiment, words: str) -> None:
     assert describe_value(experiment) == words
+
+
+def test_what_differs_from_the_value_at_the_end_is_described_where_tables_show_it() -> None:
+    plain, best = function_experiment("returned"), function_experiment("best")
+    assert describe_shown_values(plain.replace(early_stop="asha")) == describe_value(plain)
+    while_it_runs = "the best report; while it runs, its last report"
+    assert describe_shown_values(best.replace(early_stop="none")) == while_it_runs
+    assert describe_shown_values(best.replace(early_stop="asha")) == (
+        f"{while_it_runs}; early_stop compares single reports, which the reasons of pruning name"
+    )

@@ -11,6 +11,7 @@ import pytest
 from tests.builders.frames import read_frame
 from tests.builders.recorded_runs import EXPERIMENT, append, begin, record_run, trial_events
 from workbench.errors import ArgumentError
+from workbench.events import TrialReported
 from workbench.experiment import Experiment
 from workbench.history import History
 from workbench.live_feed.available_actions import offers_of_run
@@ -18,6 +19,7 @@ from workbench.live_feed.feed import Feed
 from workbench.live_feed.protocol import Subscription, TableQuery
 from workbench.live_feed.run_summaries import run_detail
 from workbench.live_feed.run_tail import RunTail
+from workbench.live_feed.trial_detail import trial_detail
 from workbench.live_feed.trial_table import trial_table, trials_as_csv
 from workbench.live_feed.updates import FrameBuilder
 from workbench.store import Store
@@ -167,3 +169,26 @@ def test_a_new_trial_is_asked_for_with_ranges_and_choices(tmp_path: Path) -> Non
     fields = {field.name: field for field in offers["enqueue"].fields}
     assert fields["lr"].hint == "numbers from 0.0001 to 0.5, log scale"
     assert fields["width"].choices == ("8", "16")
+
+
+def test_errors_of_automl_are_in_the_unit_of_the_target(tmp_path: Path) -> None:
+    data = {"name": "table", "path": "a.csv", "target": "y", "held_out": "0123", "target_scale": 10.0}
+    changes = {"data": data, "objectives": [{"metric": "val_loss", "goal": "minimize"}]}
+    measured = {"val_loss": 0.25, "val_mean_absolute_error": 0.4}
+    with Store.open(str(tmp_path / "store.sqlite")) as store:
+        run_id = store.create_run(Experiment(**{**EXPERIMENT, **changes}))
+        *course, ended = trial_events(0, at_s=1)
+        ended = ended.model_copy(update={"values": measured})
+        reports = [event for event in course if isinstance(event, TrialReported)]
+        others = [event for event in course if not isinstance(event, TrialReported)]
+        reports = [event.model_copy(update={"values": measured}) for event in reports]
+        append(store, run_id, [*begin(), *others, *reports, ended])
+        tail = RunTail(store, run_id)
+        tail.catch_up()
+        detail = trial_detail(tail, 0)
+    table = trial_table(tail, TableQuery())
+    shown = dict(zip((column.label for column in table.columns), table.rows[0].cells, strict=True))
+    assert (shown["val_mae"], shown["val_loss (standardised)"]) == (4.0, 0.25)
+    assert numbers(tail, text="val_mae > 3 val_loss < 1") == [0]
+    assert detail is not None
+    assert detail.values == {"val_mae": 4.0, "val_loss (standardised)": 0.25}

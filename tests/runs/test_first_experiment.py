@@ -10,7 +10,7 @@ from workbench.errors import DataError
 from workbench.experiment import Experiment
 from workbench.experiment.command import expand
 from workbench.runs import script_help
-from workbench.runs.first_experiment import experiment_for, metrics_of, options_of
+from workbench.runs.first_experiment import experiment_for, metrics_of, options_of, values_to_write
 from workbench.runs.script_help import options_in_help
 
 ARGPARSE = """
@@ -45,13 +45,14 @@ def test_the_options_of_argparse_become_ranges_to_edit(tmp_path: Path) -> None:
     text = experiment_for(script)
     found = Experiment.from_yaml(text)
     assert list(found.search.root) == ["batch-size", "lr", "dropout", "optimizer", "nesterov"]
+    assert values_to_write(text) == ["POSITIONAL"]
     assert found.objectives[0].metric == "val_acc"
     assert found.objectives[0].goal == "maximize"
     assert "# epochs: 3" in text
     assert "# no-cuda:" in text
     params = {"batch-size": 32, "lr": 1e-4, "dropout": 0.0, "optimizer": "sgd", "nesterov": True}
     assert expand(found.command or "", params, {}) == [
-        "python", str(script), "--nesterov", "--batch-size=32", "--lr=0.0001", "--dropout=0.0",
+        "python", str(script), "POSITIONAL", "--nesterov", "--batch-size=32", "--lr=0.0001", "--dropout=0.0",
         "--optimizer=sgd",
     ]  # fmt: skip
 
@@ -61,6 +62,68 @@ def test_options_of_click_and_what_is_printed() -> None:
     assert options_of(CLICK)[1].choices == ("a", "b")
     assert metrics_of(ARGPARSE) == ["val_acc", "train_loss"]
     assert metrics_of('print(f"epoch {e}: train loss 1.{e}, val loss {x:.5f}")') == ["val_loss", "train_loss"]
+
+
+def test_what_a_script_requires_stands_in_the_command_to_be_replaced(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "from argparse import ArgumentParser\n"
+        "parser = ArgumentParser()\n"
+        "parser.add_argument('data-dir')\n"
+        "parser.add_argument('arch', choices=['small', 'large'])\n"
+        "parser.add_argument('files', nargs='*')\n"
+        "parser.add_argument('--out', required=True)\n"
+        "parser.add_argument('--optimizer', choices=['sgd', 'adam'], required=True)\n"
+        "parser.add_argument('--lr', type=float, default=0.1)\n"
+        "print('loss: %f' % 1)\n"
+    )
+    text = experiment_for(script)
+    found = Experiment.from_yaml(text)
+    assert list(found.search.root) == ["arch", "optimizer", "lr"]
+    assert values_to_write(text) == ["DATA_DIR", "OUT"]
+    assert "# out" not in text
+    params = {"arch": "small", "optimizer": "sgd", "lr": 0.1}
+    assert expand(found.command or "", params, {})[2:] == [
+        "DATA_DIR", "small", "--out", "OUT", "--optimizer=sgd", "--lr=0.1",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "default", "domain"),
+    [
+        ("momentum", 0.9, {"low": 0.5, "high": 0.98}),
+        ("beta2", 0.999, {"low": 0.995, "high": 0.9998}),
+        ("ema-decay", 0.99, {"low": 0.95, "high": 0.998}),
+        ("dropout-rate", 0.5, {"low": 0.0, "high": 0.9}),
+        ("dropout", 0.05, {"low": 0.0, "high": 0.5}),
+        ("weight-decay", 0.0, {"choices": [0.0, 0.0001, 0.01]}),
+        ("weight-decay", 0.05, {"low": 0.005, "high": 0.5, "log": True}),
+        ("lr", 1.0, {"low": 0.1, "high": 10.0, "log": True}),
+    ],
+)
+def test_a_range_fits_what_its_option_means(
+    tmp_path: Path, name: str, default: float, domain: dict[str, object]
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(f"parser.add_argument('--{name}', type=float, default={default})\n")
+    found = Experiment.from_yaml(experiment_for(script)).search.root[name]
+    written = found.model_dump(mode="json")
+    assert {key: written[key] for key in domain} == domain
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        "'--adam-eps', default=1e-8",
+        "'--learning-starts', default=10000",
+        "'--image-size', default=224",
+        "'--vocab-size', default=1000",
+    ],
+)
+def test_what_is_hardly_ever_searched_is_left_as_a_comment(tmp_path: Path, option: str) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(f"parser.add_argument({option})\n")
+    assert Experiment.from_yaml(experiment_for(script)).search.root == {}
 
 
 def test_a_script_without_options_and_a_file_that_is_not_python(tmp_path: Path) -> None:
@@ -84,7 +147,7 @@ def test_the_parameters_of_a_function_for_fire(tmp_path: Path) -> None:
     found = Experiment.from_yaml(experiment_for(script))
     assert list(found.search.root) == ["lr", "amp", "hidden"]
     assert expand(found.command or "", {"lr": 0.1, "amp": True, "hidden": 32}, {})[2:] == [
-        "--amp=True", "--lr=0.1", "--hidden=32",
+        "--data", "DATA", "--amp=True", "--lr=0.1", "--hidden=32",
     ]  # fmt: skip
 
 

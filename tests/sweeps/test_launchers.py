@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import ray
 
+import workbench as wb
 from tests.services.sweeps import Sweep, driver_names, make_experiment
 from tests.services.waiting import wait_until
 from workbench.errors import LeaseError, ResourcesError, RunError, StoreError, UnknownNameError
@@ -101,6 +102,12 @@ def test_a_run_in_which_nothing_but_failures_came_of_its_trials_has_failed(store
     assert sweep.history.reason == "failures"
     assert (sweep.history.message or "").startswith("all 2 trials failed: ")
     assert "trial 1 failed" in (store.folder(sweep.run_id) / "driver.log").read_text()
+
+
+def test_an_inline_sweep_of_nothing_but_failures_raises_the_first_of_them(store: Store) -> None:
+    experiment = make_experiment("no_such_function", budget={"trials": 2})
+    with pytest.raises(RunError, match=r"failed: all 2 trials failed: .*no_such_function.*extend\(trials=10"):
+        wb.sweep(experiment, store=store, launcher="inline")
 
 
 def test_an_unknown_launcher_is_named_with_those_there_are(store: Store) -> None:

@@ -142,7 +142,10 @@ _DECLARED = (
     ),
     Action(
         "resume", "Resume", "Continue a run that was stopped, failed or lost. Follows it until it ends.",
-        "process", for_run=lambda run: run.state in _INTERRUPTED and run.is_sweep, may_launch=True,
+        "process",
+        explanation="It continues with the experiment with which it was started, and your code as it is now. "
+        "For a corrected file, start a new run.",
+        for_run=lambda run: run.state in _INTERRUPTED and run.is_sweep, may_launch=True,
         detaches=True, answer="the run continues", examples=("workbench resume last",),
     ),
     Action(

@@ -28,7 +28,7 @@ from workbench.plan import EXCHANGE_OPTIONS, VARIANT, Dimension, Hardware, Parti
 from workbench.plan import NAMES as PLAN_DIMENSIONS
 from workbench.planning.learning_rate import default_lr
 from workbench.planning.settings import fitted_of, reference_lr, resolve
-from workbench.space import Domain
+from workbench.space import Domain, describe_condition
 from workbench.strategies import STRATEGIES
 from workbench.strategies.capabilities import BY_AXIS, capabilities_of, strategy_for_many
 
@@ -64,6 +64,8 @@ class Choices:
         rates: The lowest and the highest rate at the reference batch; the same twice where it is fixed.
         listed_rates: The rates that are allowed, where they are listed.
         open_fields: Dotted paths of what the advisor decides.
+        why_rate_stays: Why the rate is not decided although it is searched; None where it is not searched, or
+            decided.
     """
 
     params: dict[str, JsonValue]
@@ -75,6 +77,7 @@ class Choices:
     rates: tuple[float, float]
     listed_rates: tuple[float, ...] | None
     open_fields: tuple[str, ...]
+    why_rate_stays: str | None = None
 
     def allowed_rate(self, lr: float) -> float:
         """Return the rate that is allowed and nearest to `lr`, in proportion."""
@@ -158,6 +161,7 @@ def choices_of(
         rates=rates,
         listed_rates=listed,
         open_fields=tuple(read.open_fields()),
+        why_rate_stays=read.why_rate_stays(),
     )
 
 
@@ -322,10 +326,22 @@ class _Reader:
         parameters = method_parameters_of(experiment.train, "configure")
         return parameters is None or "lr" in parameters
 
-    def _decides_rate(self) -> bool:
-        """Return whether one rate suits everything that is still searched: each optimizer needs its own."""
+    def why_rate_stays(self) -> str | None:
+        """Return why no rate is decided although it is searched; None where it is decided, or fixed."""
         domain = self._search.get("lr")
-        return self._takes_rate() and "optimizer" not in self._search and (domain is None or not domain.when)
+        if domain is None or len(domain.values() or (0, 1)) == 1:
+            return None
+        if not self._takes_rate():
+            return "configure of the train class has no parameter lr"
+        if domain.when:
+            return f"it exists only where {describe_condition(domain.when)}"
+        if "optimizer" in self._search:
+            return "the optimizer is searched too, and each one needs a rate of its own"
+        return None
+
+    def _decides_rate(self) -> bool:
+        """Return whether one rate suits everything that is still searched."""
+        return self._takes_rate() and "optimizer" not in self._search and self.why_rate_stays() is None
 
     def open_fields(self) -> Iterator[str]:
         """Yield the dotted paths of what is open."""

@@ -27,6 +27,8 @@ from workbench.performance.goodput import efficiency
 from workbench.performance.noise import MAX_NOISE_SCALES
 from workbench.plan import PartialPlan, Plan
 from workbench.planning.own_code import PREFIX
+from workbench.strategies import STRATEGIES
+from workbench.strategies.capabilities import BY_AXIS, capabilities_of, strategy_on
 from workbench.workers.admission import Placement
 
 # Of one training to a target, where nine of ten others should lie: other seeds, other noise.
@@ -262,6 +264,10 @@ def _would_change(found: Findings, plan: Plan, lr: float, candidates: Sequence[C
         low, high = found.choices.rates
         if lr >= high / _EDGE or lr <= low * _EDGE:
             yield f"the rate lies at the edge of what is allowed ({low:.3g} to {high:.3g}): widen it"
+    if (why := found.choices.why_rate_stays) is not None:
+        yield f"the learning rate stays searched: {why}"
+    elif "training.lr" in found.choices.open_fields and not _has_rate(found):
+        yield "the learning rate was not tried, so it stays as it is: allow more time (--time)"
     if found.noise_scale is not None and plan.global_batch > MAX_NOISE_SCALES * found.noise_scale:
         yield (
             f"the batch is more than {MAX_NOISE_SCALES:g} times the noise scale of "
@@ -278,13 +284,32 @@ def _settings(found: Findings, plan: Plan, lr: float) -> dict[str, JsonValue]:
     values["training.global_batch"] = plan.global_batch
     if plan.workers > 1 and found.placement == "spread":
         values["resources.placement"] = found.placement
-    if (
-        "training.lr" in found.choices.open_fields
-        and found.choices.is_rate_open
-        and (found.race is not None or found.rates is not None)
-    ):
+    if "training.lr" in found.choices.open_fields and _has_rate(found):
         values["training.lr"] = lr
-    return {path: values[path] for path in found.choices.open_fields if path in values}
+    return {
+        path: values[path] for path in found.choices.open_fields
+        if path in values and not _follows_by_itself(found, plan, path)
+    }  # fmt: skip
+
+
+def _has_rate(found: Findings) -> bool:
+    """Return whether rates were tried, if there is one to choose."""
+    return found.choices.is_rate_open and (found.race is not None or found.rates is not None)
+
+
+def _follows_by_itself(found: Findings, plan: Plan, path: str) -> bool:
+    """Return whether a trial decides as the advice does where a setting is left open."""
+    section, _, name = path.partition(".")
+    if section != "plan" or not is_open(found.experiment, name):
+        return False
+    value, usual = PartialPlan.of_plan(plan).get(name), found.choices.usual_variant.get(name)
+    if name in BY_AXIS:
+        return value == 1 and not (
+            plan.strategy in STRATEGIES and capabilities_of(plan.strategy).axis == name
+        )
+    if name == "strategy":
+        return plan.strategy == strategy_on(str(usual), plan.workers)
+    return value == (1 if name == "accumulation" else usual)
 
 
 def _curves(found: Findings, standings: Sequence[Standing[RatedPlan]]) -> dict[str, Any]:

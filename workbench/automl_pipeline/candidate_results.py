@@ -156,15 +156,25 @@ def _read(history: History, trials: list[Trial]) -> CandidateResult:
 
 def values_of_trial(history: History, trial: Trial) -> dict[str, float]:
     """Return what a trial reached as tables of candidates show it: errors in the unit of the target."""
-    values = trial.values or trial.last_values
-    scale = _scale_of_target(history.experiment)
+    shown = metrics_in_unit_of_target(history.experiment)
+    values: dict[str, float] = {}
+    for name, value in (trial.values or trial.last_values).items():
+        label, factor = shown.get(name, (name, 1.0))
+        values[label] = factor * value
+    return values
+
+
+def metrics_in_unit_of_target(experiment: Experiment) -> dict[str, tuple[str, float]]:
+    """Return how metrics of standardised numbers are shown: what they are called, and their factor.
+
+    Args:
+        experiment: The experiment of an AutoML run. Where its target is not standardised, there are none.
+    """
+    scale = _scale_of_target(experiment)
     if scale is None:
-        return dict(values)
-    plain = {name.removeprefix("val_"): value for name, value in values.items() if name.startswith("val_")}
-    others = {name: value for name, value in values.items() if not name.startswith("val_")}
-    shown = {f"val_{name}": value for name, value in _in_unit_of_target(plain, scale).items()}
-    return {f"{name} (standardised)" if name == "val_loss" else name: value
-            for name, value in (shown | others).items()}  # fmt: skip
+        return {}
+    errors = {f"val_{name}": (f"val_{short}", scale) for name, short in _ERRORS.items()}
+    return {**errors, "val_loss": ("val_loss (standardised)", 1.0)}
 
 
 def _scale_of_target(experiment: Experiment) -> float | None:

@@ -25,8 +25,8 @@ from workbench.automl_pipeline.scores import scores_of
 from workbench.automl_pipeline.targets import Task
 from workbench.automl_pipeline.task_detection import as_samples, read_labelled
 from workbench.errors import DataError, RunError, Suggestion
+from workbench.experiment.automatic import HELD_OUT, is_automatic
 from workbench.formatting import format_percent
-from workbench.runs.descriptions import HELD_OUT, is_automatic
 from workbench.runs.handle import Run, attach
 from workbench.runs.notebook_output import bundle
 from workbench.runs.progress import progress_of

@@ -54,6 +54,7 @@ def advise(
     """
     from workbench import runs
     from workbench.advisor.advice_lines import lines_of
+    from workbench.space import Fixed
 
     experiment = runs.read_experiment(file, read_settings(assignments))
     if target is not None and (target.exists() or not target.absolute().parent.is_dir()):
@@ -72,8 +73,10 @@ def advise(
     else:
         click.echo("\n".join(lines_of(advice.to_json())))
     if target is not None:
-        target.write_text(advice.apply(experiment).to_yaml(), encoding="utf-8")
-        print_note(f"wrote {target}")
+        written = advice.apply(experiment)
+        target.write_text(written.to_yaml(), encoding="utf-8")
+        searched = [name for name, domain in written.search.root.items() if not isinstance(domain, Fixed)]
+        print_note(f"wrote {target}" + (f", which still searches {', '.join(searched)}" if searched else ""))
     return 0
 
 

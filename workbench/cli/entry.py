@@ -100,7 +100,7 @@ def _report(error: WorkbenchError) -> int:
 def group() -> None:
     """Tune PyTorch models: define an experiment, sweep it, inspect the results.
 
-    RUN is a run id, a prefix or a name that only one run has, or "last".
+    RUN is a run id, a prefix or a name that only one run has, or "last", the newest that is not advice.
     """
 
 

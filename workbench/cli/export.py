@@ -20,7 +20,6 @@ from workbench.cli.options import (
 )
 from workbench.cli.output import print_json, print_note
 from workbench.cli.remote import remote_capable
-from workbench.runs.descriptions import is_automatic
 
 
 @click.command()
@@ -83,22 +82,7 @@ def export(
     run = attach(run_id)
     document: dict[str, str | None] = {"run_id": run.run_id, "bundle": None, "study": None}
     if to is not None:
-        if format is not None and trial is None and is_automatic(run.experiment):
-            from workbench.automl_pipeline import AutoML
-
-            if format != "onnx":
-                from workbench.errors import ArgumentError
-
-                raise ArgumentError(
-                    f"the result of an AutoML run cannot be written as {format}",
-                    field="format",
-                    allowed="onnx",
-                )
-            bundle = AutoML(run).export(to, force=bool(force))
-        else:
-            bundle = run.export(
-                to, trial=trial, format=format, force=bool(force), weights=weights is not False
-            )
+        bundle = run.export(to, trial=trial, format=format, force=bool(force), weights=weights is not False)
         document["bundle"] = str(bundle.absolute())
     if url is not None:
         document["study"] = run.export_study(url, name)

@@ -20,6 +20,7 @@ from workbench.cli.options import command_line
 from workbench.cli.output import echo, make_console, print_json, print_note
 from workbench.errors import RunError, StoreUnavailableError
 from workbench.events import FINISHED_RUN_STATES, DriverStarted, Noted, RunState
+from workbench.experiment.automatic import is_automatic
 from workbench.formatting import format_count, format_duration, format_params, format_value, printable
 from workbench.head import local_head
 from workbench.history import History
@@ -28,7 +29,6 @@ from workbench.runs.descriptions import (
     describe_end,
     failures_of,
     format_numbers,
-    is_automatic,
     leaders,
     log_file,
 )

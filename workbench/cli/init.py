@@ -24,7 +24,8 @@ from workbench.cli.output import print_json
 def init(script: Path, path: Path | None, as_json: bool) -> None:
     """Write a first experiment file for a script, from its options."""
     from workbench.errors import ArgumentError
-    from workbench.runs.first_experiment import experiment_for
+    from workbench.formatting import counted_noun
+    from workbench.runs.first_experiment import experiment_for, values_to_write
 
     text = experiment_for(script)
     path = script.with_suffix(".yaml") if path is None else path
@@ -37,9 +38,10 @@ def init(script: Path, path: Path | None, as_json: bool) -> None:
         ) from error
     except OSError as error:
         raise ArgumentError(f"cannot write {path}: {error.strerror}", field="--to") from error
+    needed = values_to_write(text)
     if as_json:
-        print_json({"experiment": str(path)})
+        print_json({"experiment": str(path), "values_to_write": needed})
     else:
-        click.echo(
-            f"wrote {path}; edit it, then check it with: {shlex.join(['workbench', 'check', str(path)])}"
-        )
+        first = f"write the {counted_noun(len(needed), 'value')} of {', '.join(needed)}, " if needed else ""
+        check = shlex.join(["workbench", "check", str(path)])
+        click.echo(f"wrote {path}; {first}edit it, then check it with: {check}")

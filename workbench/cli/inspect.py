@@ -38,9 +38,10 @@ from workbench.cli.output import (
     print_json,
 )
 from workbench.cli.remote import remote_capable
+from workbench.experiment.automatic import is_automatic
 from workbench.experiment.changing import describe_changes
 from workbench.experiment.energy_units import format_energy
-from workbench.experiment.trial_value import describe_value
+from workbench.experiment.trial_value import describe_shown_values
 from workbench.formatting import (
     format_age,
     format_duration,
@@ -60,7 +61,6 @@ from workbench.runs.descriptions import (
     format_counts,
     format_numbers,
     how_to_freeze,
-    is_automatic,
 )
 from workbench.runs.figures import importance_of
 
@@ -126,14 +126,14 @@ def check(
         print_json({"ok": False, **error.to_json(write_for_shell)})
         print_error(error)
         return exit_code_of(error)
+    scope, *notes = describe_search(experiment)
     if as_json:
         document: dict[str, Any] = {
-            "ok": True, "name": experiment.name, "experiment_hash": experiment.hash(),
+            "ok": True, "name": experiment.name, "experiment_hash": experiment.hash(), "notes": notes,
             "first_steps": [asdict(step) for step in steps],
         }  # fmt: skip
         print_json(document if forecast is None else document | {"memory": forecast.to_json()})
         return 0
-    scope, *notes = describe_search(experiment)
     click.echo(f"{file} is valid: {scope}.\nStart it with: {command_line('sweep', file)}")
     for note in notes:
         click.echo(note)
@@ -270,7 +270,7 @@ def _facts(run: Run, history: History) -> list[str]:
     if row.owner is not None and row.state in ("running", "stopping", "waiting"):
         lines.append(f"driven by process {row.owner.pid} on {row.owner.host}")
     if history.trials and not is_automatic(history.experiment):
-        lines.append(f"value of a trial: {describe_value(history.experiment)}")
+        lines.append(f"value of a trial: {describe_shown_values(history.experiment)}")
     if thinned := describe_reports(history.trials.values()):
         lines.append(thinned)
     if row.tags:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from workbench.cli.options import command_line
 from workbench.history import History
 from workbench.history.compression import BASE_RUN, BASE_TRIAL, base_of, is_compression
-from workbench.runs.descriptions import first_traceback, has_nothing_left, how_to_extend, is_automatic
+from workbench.runs.descriptions import first_traceback, has_nothing_left, how_to_extend
 
 _LARGER_DROP = 0.02
 
@@ -14,6 +14,8 @@ def next_commands(run_id: str, state: str, history: History, *, has_report: bool
     """Return possible next commands, each with what it does."""
     has_best = history.best() is not None
     offers: list[tuple[str, str]] = []
+    # A run keeps the experiment with which it was started, whatever its file says now.
+    corrected = ("run a corrected file", command_line("sweep", "FILE"))
     if state in ("waiting", "running", "stopping"):
         offers = [("follow it", command_line("attach", run_id)), ("stop it", command_line("stop", run_id))]
         if state == "waiting":
@@ -31,20 +33,18 @@ def next_commands(run_id: str, state: str, history: History, *, has_report: bool
             )),
         ]  # fmt: skip
     elif state == "failed" and has_nothing_left(history):
-        offers = [
-            ("try more once it is fixed", command_line("extend", run_id, **(how_to_extend(history) or {})))
-        ]
+        more = how_to_extend(history) or {}
+        offers = [("try more once your code is fixed", command_line("extend", run_id, **more)), corrected]
     elif state in ("lost", "stopped", "failed"):
-        fixed = " once it is fixed" * (history.reason == "failures")  # the same code fails again
-        offers = [(f"resume it{fixed}", command_line("resume", run_id))]
+        offers = [("resume it", command_line("resume", run_id))]
+        if history.reason == "failures":  # the same code fails again
+            offers = [("resume it once your code is fixed", command_line("resume", run_id)), corrected]
     if (failed := first_traceback(history)) is not None:
         offers.append(("read the traceback", command_line("show", run_id, trial=failed.number)))
     if has_best and not has_report:
-        # Without a format, a trial is exported; one of AutoML is the model of one fold, not the result.
-        result = {"format": "onnx"} if is_automatic(history.experiment) else {}
         offers += [
             ("write the report", command_line("report", run_id)),
-            ("export the best", command_line("export", run_id, to="best", **result)),
+            ("export the best", command_line("export", run_id, to="best")),
         ]
     width = max((len(label) for label, _ in offers), default=0)
     return [f"{label:<{width}}  {command}" for label, command in offers]

@@ -35,6 +35,8 @@ def predict(bundle: Path, rows: Path, to: Path | None, as_json: bool) -> None:
     for note in answers.notes:
         print_note(note)
     header, table = table_of(predictor.card, answers)
+    if not table:
+        print_note(f"{rows} has no rows, so there is nothing to predict")
     if to is not None:
         try:
             to.write_text(_as_csv(header, table), encoding="utf-8")

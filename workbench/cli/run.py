@@ -131,7 +131,11 @@ def follow(run_id: str, as_json: bool) -> int:
 
 @click.command()
 @_launches
-@described(ACTIONS["resume"], "A run that is under way is only followed.")
+@described(
+    ACTIONS["resume"],
+    """A run that is under way is only followed. The run has the experiment with which it was started, and
+    your code as it is now; for a corrected file, start a new run with `workbench sweep FILE`.""",
+)
 def resume(run_id: str, detach: bool, launcher: str, address: str | None, as_json: bool) -> int:
     """Continue a run that has ended early."""
     return _continue(attach(run_id), detach=detach, launcher=launcher, address=address, as_json=as_json)

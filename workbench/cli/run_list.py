@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Collection
 from typing import TYPE_CHECKING, get_args
 
 import click
@@ -60,14 +61,15 @@ def list_runs(
         found = matching_runs(
             known, text=search, states=states, tags=tags, archive="only" if archived else "without"
         )
-        rows = found[:limit]
+        rows, advice = found[:limit], store.advice_ids()
         waits = {row.run_id: Run(store, row.run_id).waits_for for row in rows if row.state == "running"}
         if as_json:
             print_json(
                 [
                     {
                         "run_id": row.run_id, "name": row.name, "state": row.state,
-                        "created_unix_s": row.created_unix_s, "waits_for": waits.get(row.run_id),
+                        "kind": _kind(row, advice), "created_unix_s": row.created_unix_s,
+                        "waits_for": waits.get(row.run_id),
                         "tags": list(row.tags), "notes": row.notes, "pinned": row.pinned,
                         "archived": row.archived,
                     }
@@ -81,7 +83,7 @@ def list_runs(
         elif not rows:
             click.echo(f"No run matches, of {format_count(len(known), 'run')}.")
         else:
-            _print_runs(rows, waits)
+            _print_runs(rows, waits, advice)
         if num_archived and not archived:
             click.echo(
                 f"{format_count(num_archived, 'archived run')} not listed: workbench list --archived",
@@ -89,10 +91,15 @@ def list_runs(
             )
 
 
-def _print_runs(rows: list[RunRow], waits: dict[str, str | None]) -> None:
+def _kind(row: RunRow, advice: Collection[str]) -> str:
+    return "advice" if row.run_id in advice else "sweep"
+
+
+def _print_runs(rows: list[RunRow], waits: dict[str, str | None], advice: Collection[str]) -> None:
     from rich.text import Text
 
     optional = {
+        "kind": [_kind(row, advice) if advice else "" for row in rows],
         "tags": [", ".join(row.tags) for row in rows],
         "waits for": [waits.get(row.run_id) or "" for row in rows],
     }

@@ -182,6 +182,9 @@ if __name__ == "__main__":
         problem = getattr(error, "strerror", None) or str(error).splitlines()[0]
         print(f"predict.py cannot read {sys.argv[1]}: {problem}", file=sys.stderr)
         sys.exit(2)
+    if not any(map(len, samples.values())):
+        print(f"predict.py has nothing to predict: {sys.argv[1]} has no rows", file=sys.stderr)
+        sys.exit()
     session = onnxruntime.InferenceSession(str(FOLDER / "model.onnx"), providers=["CPUExecutionProvider"])
     classes = CARD["outputs"][0]["classes"]
     for answer in session.run(None, samples)[0]:

@@ -15,7 +15,7 @@ SHORT_FORMS = {
     "early_stop": "pruner",
 }  # fmt: skip
 """Parts that may be written as one name, and the field that it fills."""
-_DOMAIN_KEYS = frozenset({"low", "high", "step", "log", "type", "choices", "value", "when"})
+_DOMAIN_KEYS = frozenset({"low", "high", "step", "log", "type", "choices", "value", "when", "prior"})
 _MAX_DIGITS = 9
 
 

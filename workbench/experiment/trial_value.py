@@ -168,6 +168,24 @@ def describe_value(experiment: Experiment) -> str:
     return "; ".join(f"{metric}: {words}" for metric, words in described.items())
 
 
+def describe_shown_values(experiment: Experiment) -> str:
+    """Return what the values are that tables show of trials: the value, and where another one is shown.
+
+    Args:
+        experiment: The experiment.
+    """
+    words = describe_value(experiment)
+    modes = [mode_of(experiment, item) for item in experiment.objectives]
+    if all(mode in ("returned", "last") for mode in modes):
+        return words  # also while it runs, and to the pruner
+    report = "evaluation" if experiment.trains_model else "report"
+    words += f"; while it runs, its last {report}"
+    pruner = experiment.early_stop
+    if len(modes) == 1 and pruner.pruner != "none" and not pruner.kind.compares_repeats:
+        words += f"; early_stop compares single {report}s, which the reasons of pruning name"
+    return words
+
+
 def _describe(experiment: Experiment, objective: Objective) -> str:
     mode = mode_of(experiment, objective)
     trains_model = experiment.trains_model

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from workbench.actions import ACTIONS, Action, Argument, Standing, snippet_of
 from workbench.events import RunState
+from workbench.experiment.automatic import is_automatic
 from workbench.experiment.changing import values_of
 from workbench.formatting import format_duration, format_value
 from workbench.history import History, Trial
 from workbench.live_feed.action_messages import Offer, OfferField
+from workbench.runs.bundle_formats import formats_of
 from workbench.space import Choice, Domain, describe, describe_condition
 from workbench.store import RunRow
+
+_RESULT = "Writes the result as one ONNX graph, with a script that predicts without the workbench."
 
 
 def offers_of_run(row: RunRow, history: History, *, is_advice: bool) -> tuple[Offer, ...]:
@@ -62,20 +66,29 @@ def _offer(
     for argument in action.arguments:
         if argument.default is not None:
             given[argument.name] = argument.default(run_id, given)
-    fields = tuple(field for one in action.fields for field in _fields(one, given, history))
+    is_result = action.kind == "export" and trial is None and is_automatic(history.experiment)
+    shown = [one for one in action.fields if not (is_result and one.name in ("trial", "format"))]
+    formats = formats_of(history.experiment, of_trial=trial is not None)
+    fields = tuple(
+        field for one in shown if formats or one.name != "format"
+        for field in _fields(one, given, history, formats)
+    )  # fmt: skip
     filled = {field.part_of or field.name for field in fields}
     examples = {one.name: one.example for one in action.arguments if one.example is not None}
     snippet = snippet_of(action.kind, run_id, given if any(given.values()) else {**given, **examples})
     return Offer(
         kind=action.kind, label=action.label_for_trial if trial is not None and action.label_for_trial
-        else action.label, explanation=action.explanation, done_by=action.done_by, command=snippet.command,
+        else action.label, explanation=_RESULT if is_result else action.explanation,
+        done_by=action.done_by, command=snippet.command,
         python=snippet.python, dangerous=action.is_dangerous, asks_first=action.asks_first,
         frees_space=action.frees_space,
         arguments={name: value for name, value in given.items() if name not in filled}, fields=fields,
     )  # fmt: skip
 
 
-def _fields(argument: Argument, given: Mapping[str, Any], history: History) -> list[OfferField]:
+def _fields(
+    argument: Argument, given: Mapping[str, Any], history: History, formats: Sequence[str]
+) -> list[OfferField]:
     value = given.get(argument.name)
     if argument.kind == "settings":
         names: dict[str, None] = dict.fromkeys([*history.experiment.search.root, *(value or {})])
@@ -95,7 +108,8 @@ def _fields(argument: Argument, given: Mapping[str, Any], history: History) -> l
     return [
         OfferField(
             name=argument.name, label=argument.label, hint="; ".join(filter(None, [*hints, argument.hint])),
-            value=_written(value), fallback=None if argument.default is None else _written(value),
+            choices=tuple(formats) if argument.name == "format" else (), value=_written(value),
+            fallback=None if argument.default is None else _written(value),
             is_text=argument.kind in ("text", "folder", "new_file"), is_list=argument.kind == "texts",
             is_long=argument.is_long, may_be_empty=argument.may_be_empty,
         )

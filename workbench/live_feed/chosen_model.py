@@ -9,10 +9,10 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from workbench.experiment.automatic import is_automatic
 from workbench.formatting import format_duration, format_number
 from workbench.history import History
 from workbench.plots.prepare_model import model_figures, prepare_leaderboard
-from workbench.runs.descriptions import is_automatic
 
 _MAX_ROWS = 30
 

@@ -8,6 +8,7 @@ from typing import Any
 from workbench.actions import write_for_panel
 from workbench.advisor.advice_card import card_of
 from workbench.events import FINISHED_RUN_STATES
+from workbench.experiment.automatic import is_automatic
 from workbench.experiment.changing import CHANGEABLE, values_of
 from workbench.formatting import format_count, format_value
 from workbench.history import History, failure_groups, only_failures, verdicts_of
@@ -17,7 +18,7 @@ from workbench.live_feed.outcome import Best, Extreme, Failure, Front, Objective
 from workbench.live_feed.protocol import RunDetail, RunItem
 from workbench.live_feed.run_tail import RunTail
 from workbench.plots.prepare_model import model_figures
-from workbench.runs.descriptions import format_numbers, is_automatic
+from workbench.runs.descriptions import format_numbers
 from workbench.runs.progress import progress_of
 from workbench.store import RunRow, Store
 from workbench.strict_json import plain

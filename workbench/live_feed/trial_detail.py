@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from workbench.experiment.automatic import is_automatic
+from workbench.history import Trial
 from workbench.history.lineage import describe_segment
 from workbench.live_feed.attached import attached_files
 from workbench.live_feed.available_actions import offers_of_trial
@@ -28,7 +30,7 @@ def trial_detail(tail: RunTail, number: int) -> TrialDetail | None:
     return TrialDetail(
         number=number, state=trial.state, reason=trial.reason, message=trial.message,
         traceback=trial.traceback, params=trial.params, plan=trial.plan.describe(in_full=True),
-        values=plain(trial.values or trial.last_values), source=source, seed=trial.seed,
+        values=plain(_values(tail, trial)), source=source, seed=trial.seed,
         step=trial.last_step, epoch=trial.last_epoch, duration_s=duration_s(trial),
         samples_per_s=trial.samples_per_s, parts_s=dict(trial.parts_s), attempts=trial.attempts,
         setbacks=tuple(
@@ -43,3 +45,14 @@ def trial_detail(tail: RunTail, number: int) -> TrialDetail | None:
         attachments=attached_files(trial),
         offers=offers_of_trial(tail.run_id, tail.row.state, tail.data.history, trial),
     )  # fmt: skip
+
+
+def _values(tail: RunTail, trial: Trial) -> dict[str, float]:
+    """Return what a trial reached; errors of AutoML are in the unit of the target."""
+    history = tail.data.history
+    if not is_automatic(history.experiment):
+        return trial.values or trial.last_values
+    # Loaded for such runs only.
+    from workbench.automl_pipeline.candidate_results import values_of_trial
+
+    return values_of_trial(history, trial)

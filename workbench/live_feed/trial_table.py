@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from workbench.errors import ArgumentError
+from workbench.experiment.automatic import is_automatic
 from workbench.formatting import format_value
 from workbench.history import History, Trial
 from workbench.history.lineage import describe_source
@@ -48,11 +49,11 @@ def trial_table(tail: RunTail, query: TableQuery) -> TrialTable:
 
     def row(trial: Trial, num_repeats: int = 1) -> TrialRow:
         named = history.mean_values(trial).items() if num_repeats > 1 else ()
-        means = {f"value:{name}": value for name, value in named}
+        means = {f"value:{name}": _shown_as(history, name)[1] * value for name, value in named}
         return TrialRow(
             number=trial.number, state=trial.state, reason=trial.reason,
             is_best=trial.number in leading, num_repeats=num_repeats,
-            cells=tuple(_cell(means.get(key, _value(trial, key))) for key in keys),
+            cells=tuple(_cell(means.get(key, _value(history, trial, key))) for key in keys),
         )  # fmt: skip
 
     return TrialTable(
@@ -84,7 +85,7 @@ def trials_as_csv(tail: RunTail, query: TableQuery) -> str:
     writer = csv.writer(text)
     writer.writerow(_safe(column.label) for column in chosen.values())
     for trial in _selected(history, columns, query):
-        writer.writerow(_safe(_value(trial, key)) for key in chosen)
+        writer.writerow(_safe(_value(history, trial, key)) for key in chosen)
     return text.getvalue()
 
 
@@ -112,19 +113,22 @@ def _selected(history: History, columns: list[TableColumn], query: TableQuery) -
         raise ArgumentError(f"there is no column {query.sort!r}", field="table.sort", allowed=[RANK, *keys])
     names = {column.label.casefold(): column.key for column in reversed(columns)}
     names |= {column.label: column.key for column in reversed(columns)}
+    # A filter names a column in one word.
+    names |= {column.key.partition(":")[2]: column.key for column in columns if " " in column.label}
     words, comparisons = read_filter(query.text, names)
     found = [
         trial
         for trial in history.trials.values()
         if (not query.states or trial.state in query.states)
-        and all(one.holds(_compared(trial, one.key)) for one in comparisons)
+        and all(one.holds(_compared(history, trial, one.key)) for one in comparisons)
         and (not words or matches(words, _searched(trial)))
     ]
     if query.sort == RANK:
         places = {trial.number: place for place, trial in enumerate(history.ranked())}
         return sorted(found, key=lambda trial: (places.get(trial.number, len(places)), trial.number))
     found.sort(
-        key=lambda trial: _order(_value(trial, query.sort), query.descending), reverse=query.descending
+        key=lambda trial: _order(_value(history, trial, query.sort), query.descending),
+        reverse=query.descending,
     )
     return found
 
@@ -153,27 +157,40 @@ def _columns(history: History, metrics: list[str]) -> list[TableColumn]:
     columns = [
         TableColumn(key="number", label="trial", kind="number"),
         TableColumn(key="state", label="state", kind="state"),
-        *(TableColumn(key=f"value:{name}", label=name_apart("values", name, params), kind="value")
-          for name in metrics),
+        *(TableColumn(key=f"value:{name}", label=name_apart("values", _shown_as(history, name)[0], params),
+                      kind="value") for name in metrics),
         *(TableColumn(key=f"param:{name}", label=name_apart("params", name, metrics), kind="param")
           for name in params),
         *(TableColumn(key=key, label=label, kind="progress") for key, (label, _) in _PROGRESS.items()),
     ]  # fmt: skip
     trials = history.trials.values()
     return [
-        column.model_copy(update={"is_empty": all(_value(trial, column.key) is None for trial in trials)})
+        column.model_copy(
+            update={"is_empty": all(_value(history, trial, column.key) is None for trial in trials)}
+        )
         for column in columns
     ]
 
 
-def _value(trial: Trial, key: str) -> Any:
+def _shown_as(history: History, metric: str) -> tuple[str, float]:
+    """Return what a metric is called and its factor: errors of AutoML are in the unit of the target."""
+    if not is_automatic(history.experiment):
+        return metric, 1.0
+    # Loaded for such runs only.
+    from workbench.automl_pipeline.candidate_results import metrics_in_unit_of_target
+
+    return metrics_in_unit_of_target(history.experiment).get(metric, (metric, 1.0))
+
+
+def _value(history: History, trial: Trial, key: str) -> Any:
     if key == "number":
         return trial.number
     if key == "state":
         return trial.state if trial.reason is None else f"{trial.state} ({trial.reason})"
     kind, _, name = key.partition(":")
     if kind == "value":
-        return trial.values.get(name, trial.last_values.get(name))
+        found = trial.values.get(name, trial.last_values.get(name))
+        return None if found is None else _shown_as(history, name)[1] * found
     return trial.params.get(name) if kind == "param" else _PROGRESS[key][1](trial)
 
 
@@ -187,9 +204,9 @@ def _order(value: Any, descending: bool) -> tuple[int, float, str]:
     return 1, 0.0, format_value(value)
 
 
-def _compared(trial: Trial, key: str) -> Any:
+def _compared(history: History, trial: Trial, key: str) -> Any:
     """Return what a filter compares: a state without its reason."""
-    return trial.state if key == "state" else _value(trial, key)
+    return trial.state if key == "state" else _value(history, trial, key)
 
 
 def _searched(trial: Trial) -> str:

@@ -17,11 +17,12 @@ from torch import Tensor, nn
 from workbench.errors import ExperimentError
 from workbench.models import LOSSES, METRICS, Task, default_loss, default_metrics
 from workbench.models.configurations import configure
+from workbench.models.construction import construct
 from workbench.models.estimators import is_estimator
 from workbench.models.metrics import AnyMetric, Loss, Metric, WholeMetric, mean_over_samples
 from workbench.registry import Registry, load_object
 
-ModelReference = str | Callable[[Mapping[str, Any]], nn.Module]
+ModelReference = str | Callable[..., nn.Module]
 LossReference = str | Loss
 MetricReference = str | Metric | type[Any] | Callable[[Any, Any], Tensor | tuple[Tensor, int]]
 
@@ -41,7 +42,7 @@ def build_model(
     Args:
         model: A zoo name, `package.module:function`, or a callable.
         configuration: For a zoo name, values of the model's own fields and nothing else. For a function,
-            the trial's whole configuration, its only argument.
+            the trial's whole configuration, passed as `construct` does.
         input_shape: Shape of one sample, without the batch.
         num_outputs: Classes, regression targets, or the vocabulary size for a language model.
         vocabulary_size: Number of token ids where inputs are token ids.
@@ -74,7 +75,7 @@ def _call(model: ModelReference, configuration: Mapping[str, Any]) -> nn.Module:
         from workbench.models.fitted_estimator import FittedEstimator
 
         return FittedEstimator()
-    built = function(dict(configuration))
+    built = construct(function, configuration)
     if not isinstance(built, nn.Module):
         name = model if isinstance(model, str) else getattr(model, "__qualname__", repr(model))
         raise ExperimentError(

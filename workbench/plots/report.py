@@ -17,7 +17,7 @@ from workbench.errors import ExperimentError, Suggestion
 from workbench.events import AlertRaised, AttachmentSaved, AttemptEnded, Event, Noted
 from workbench.experiment import Experiment
 from workbench.experiment.changing import describe_changes
-from workbench.experiment.trial_value import describe_value
+from workbench.experiment.trial_value import describe_shown_values
 from workbench.formatting import (
     MISSING,
     counted_noun,
@@ -41,7 +41,7 @@ from workbench.plots.prepare_trials import searched
 from workbench.plots.report_advice import advice_answer, advice_card
 from workbench.plots.report_attached import attached
 from workbench.plots.report_compression import compression_answer, tried_and_lost
-from workbench.plots.report_model import CAPTIONS, leaderboard, model_answer
+from workbench.plots.report_model import CAPTIONS, describe_export, leaderboard, model_answer
 from workbench.plots.report_tables import best_trials, environment, failures, pairs, pruned, space, text
 from workbench.plots.run_data import RunData
 from workbench.plots.series import THROUGHPUT
@@ -254,7 +254,7 @@ def _header(run: RunData, run_id: str | None) -> str:
         f"<p>{text(goals.capitalize())}: {text(tuned)}, over "
         f"{format_count(len(experiment.search.root), 'parameter')}</p>"
         f"<p>{f'Run {text(run_id)}, ' if run_id else ''}{when}</p>"
-        f"<p>The value of a trial: {text(describe_value(experiment))}.</p></header>"
+        f"<p>The value of a trial: {text(describe_shown_values(experiment))}.</p></header>"
     )
 
 
@@ -380,7 +380,7 @@ def _again(run: RunData, run_id: str | None) -> list[str]:
     ]
     if run_id and run.history.best():
         parts += [
-            "<p>Export the best trial with its weights and the command that retrains it:</p>",
+            f"<p>Export {text(describe_export(experiment))}:</p>",
             f"<pre>workbench export {text(run_id)} --to {safe}-best</pre>",
         ]
     try:

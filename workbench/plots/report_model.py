@@ -1,9 +1,11 @@
-"""The part of the report about the model that an automatic run chose: its scores and the leaderboard."""
+"""The part of the report about the model that an automatic run chose, and what is exported of a run."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from workbench.experiment import Experiment
+from workbench.experiment.automatic import is_automatic
 from workbench.formatting import format_count, format_value
 from workbench.plots.prepare_model import prepare_leaderboard
 from workbench.plots.report_tables import table, text
@@ -44,6 +46,13 @@ def leaderboard(run: RunData) -> list[str]:
     ]
     caption = f"{len(rows)} of {format_count(board.num_rows, 'model')}, best first"
     return ["<h2>Leaderboard</h2>", table(heads, rows, caption)]
+
+
+def describe_export(experiment: Experiment) -> str:
+    """Return what the command writes that exports a run: a trial, or the result of an AutoML run."""
+    if is_automatic(experiment):
+        return "the result as one ONNX graph, with a script that predicts"
+    return "the best trial with its weights and the command that retrains it"
 
 
 def _cell(content: str, kind: str) -> str:

@@ -5,20 +5,64 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from workbench.deploy.formats import format_names
+from workbench.actions import suggest
+from workbench.deploy.formats import ONNX, format_names
 from workbench.errors import ArgumentError, RunError
+from workbench.experiment.automatic import is_automatic
 from workbench.formatting import format_params
 from workbench.history import Trial
 from workbench.history.compression import describe_way, is_compression
-from workbench.runs.descriptions import is_automatic
+from workbench.registry import load_object
 
 if TYPE_CHECKING:
     from workbench.data import Datasets
     from workbench.deploy.exported_bundle import Exported
     from workbench.experiment import Experiment
+    from workbench.runs.handle import Run
     from workbench.runs.view import RunView
 
 FLOWER = "flower"
+_AUTOML = "workbench.automl_pipeline:AutoML"
+"""What writes the result of an AutoML run; by its name, as it builds on runs."""
+
+
+def formats_of(experiment: Experiment, *, of_trial: bool = False) -> tuple[str, ...]:
+    """Return the formats in which an exported bundle can hold the model, none where there are none.
+
+    Args:
+        experiment: The experiment of the run.
+        of_trial: Whether one trial is exported, and not the best or the result of the run.
+    """
+    if is_automatic(experiment):
+        return () if of_trial else (ONNX,)
+    if is_compression(experiment):
+        return tuple(format_names())
+    if not experiment.trains_model:
+        return ()
+    return (*format_names(), *([FLOWER] if experiment.federated is not None else []))
+
+
+def write_result(run: Run, folder: Path, *, format: str | None, force: bool, weights: bool) -> None:
+    """Write the result of an AutoML run as a bundle with one ONNX graph.
+
+    Args:
+        run: The run.
+        folder: A folder that is empty or does not exist.
+        format: None, or `onnx`.
+        force: Write into a folder that is not empty.
+        weights: Whether the bundle is to have weights.
+
+    Raises:
+        ArgumentError: If another format is wanted, or a bundle without weights.
+        RunError: If there is no result yet, it cannot be exported, or the folder is not empty.
+        MissingDependencyError: If a package is missing.
+    """
+    allowed = formats_of(run.experiment)
+    if format is not None and format not in allowed:
+        problem = f"the result of an AutoML run cannot be written as {format}"
+        raise ArgumentError(problem, field="format", allowed=allowed)
+    check_format(ONNX, has_weights=weights)
+    load_object(_AUTOML)(run).export(folder, force=force)
 
 
 def check_format(format: str | None, *, has_weights: bool) -> None:
@@ -94,7 +138,7 @@ def add_model(run: RunView, trial: Trial, folder: Path, format: str) -> None:
     if is_automatic(experiment):
         raise RunError(
             "a trial of an AutoML run is a part of its result, and does not know how its data was encoded",
-            next_step=f"Export the result: wb.AutoML.attach({run.run_id!r}).export(folder).",
+            next_step=suggest("export", run.run_id, lead="To export the result", to=str(run.name)),
         )
     if is_compression(experiment):
         _add_compressed(run, trial, folder, format)

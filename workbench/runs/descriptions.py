@@ -22,14 +22,7 @@ if TYPE_CHECKING:
     from workbench.experiment import Experiment
     from workbench.history import History, Trial
 
-HELD_OUT = "held_out"
-"""The option of the data that names the test part; only AutoML runs have it."""
 _STATES: tuple[TrialState, ...] = ("complete", "running", "waiting", "pruned", "stopped", "failed")
-
-
-def is_automatic(experiment: Experiment) -> bool:
-    """Return whether a run of an experiment is an AutoML run."""
-    return experiment.data is not None and HELD_OUT in experiment.data.options
 
 
 def describe_search(experiment: Experiment) -> list[str]:

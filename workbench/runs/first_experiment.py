@@ -21,15 +21,25 @@ from workbench.runs.script_option import ScriptOption, literal_of
 
 _NOT_SEARCHED = re.compile(
     r"seed|epoch|step|iter|interval|log|save|print|worker|thread|rank|port|device|gpu|cuda|mps|accel|cpu|dry|"
-    r"debug|verbose|resume|eval|test|world|path|dir|file|name|project|version|max|min|num[-_]class|freq|every",
+    r"debug|verbose|resume|eval|test|world|path|dir|file|name|project|version|max|min|num[-_]class|freq|every|"
+    r"vocab|image|img|input|crop|buffer|cache|(^|[-_.])eps",
     re.IGNORECASE,
 )
-_RATE = re.compile(r"(^|[-_.])(lr|rate)($|[-_.])|learning|decay|eps|lambda|alpha|temperature", re.IGNORECASE)
+_RATE = re.compile(
+    r"(^|[-_.])(lr|rate)($|[-_.])|learning[-_.]?rate|decay|lambda|alpha|temperature", re.IGNORECASE
+)
+_PART = re.compile(r"drop|mask|mixup|cutmix|smooth|ratio|prob|frac|momentum|gamma|beta", re.IGNORECASE)
+"""What lies between 0 and 1."""
 _SIZE = re.compile(
     r"batch|width|hidden|dim|size|layer|head|embd|embed|channel|unit|depth|filter|rank", re.IGNORECASE
 )
 _METRIC = re.compile(r"([^\W\d][\w./-]*)\s*[=:]\s*(?:\{|%)")
 _SECOND = re.compile(r"loss|acc|error|score|f1|auc|perplexity|ppl|mse|mae", re.IGNORECASE)
+_NEAR_ONE = 0.8
+"""From here on a part, such as a momentum, is searched by its distance from 1."""
+_SMALL = 0.1
+"""Below it a number is searched on a logarithmic scale, whatever its name."""
+_NEEDED = "# The script does not start without them, so write their values into the command: "
 _UP = re.compile(r"acc|score|f1|auc|reward|bleu|precision|recall", re.IGNORECASE)
 
 
@@ -52,7 +62,7 @@ def options_of(source: str) -> list[ScriptOption]:
     calls = sorted((node for node in ast.walk(tree) if isinstance(node, ast.Call)), key=_place_of)
     for call in calls:
         called = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
-        if called in ("add_argument", "option") and (option := _option(call)) is not None:
+        if called in ("add_argument", "argument", "option") and (option := _option(call)) is not None:
             found.setdefault(option.name, option)
     return list(found.values())
 
@@ -85,13 +95,15 @@ def experiment_for(path: Path) -> str:
     except DataError as error:
         raise DataError(f"{path}: {error.problem}") from error
     searched = {option.name: domain for option in options if (domain := _domain(option)) is not None}
-    others = [option for option in options if option.name not in searched]
+    written = [option for option in options if option.is_required and option.name not in searched]
+    others = [option for option in options if option.name not in searched and option not in written]
     command = " ".join(["python", shlex.quote(str(path)), *_passed(options, searched, style)])
     metrics = metrics_of(source)
     metric = metrics[0] if metrics else "loss"
     goal = "maximize" if _UP.search(metric) else "minimize"
     lines = [
         f"# Written from the options of {path.name}: edit the ranges, the objective and the budget.",
+        *_needed(written),
         f"command: {_yaml(command)}",
         f"# The script seems to print: {', '.join(metrics[:8])}." if metrics
         else "# No printed metric was found in the script: name one that it writes.",
@@ -104,16 +116,39 @@ def experiment_for(path: Path) -> str:
     return "\n".join(lines) + "\n"
 
 
+def values_to_write(text: str) -> list[str]:
+    """Return the words in a first experiment that must be replaced before the script starts.
+
+    Args:
+        text: What `experiment_for` returned.
+    """
+    line = next((line for line in text.splitlines() if line.startswith(_NEEDED)), "")
+    return [] if not line else line.removeprefix(_NEEDED).removesuffix(".").split(", ")
+
+
+def _needed(written: list[ScriptOption]) -> list[str]:
+    """Return the comment that names what the user has to write into the command."""
+    return [f"{_NEEDED}{', '.join(option.stands_for for option in written)}."] if written else []
+
+
 def _passed(options: list[ScriptOption], searched: Container[str], style: Style) -> list[str]:
-    """Return the arguments that pass the searched options to the script."""
-    names = [option.name for option in options if option.name in searched]
-    flags = [option.name for option in options if option.is_flag and option.name in searched]
+    """Return the arguments that pass to the script what is searched and what it requires."""
+    fixed = [option for option in options if option.is_required and option.name not in searched]
+    found = [
+        f"{{{option.name}}}" if option.name in searched else option.stands_for
+        for option in options if option.is_positional and (option.name in searched or option.is_required)
+    ]  # fmt: skip
+    joint = "=" if style == "hydra" else " "
+    dashes = "" if style == "hydra" else "--"
+    found += [f"{dashes}{each.name}{joint}{each.stands_for}" for each in fixed if not each.is_positional]
+    named = [option for option in options if option.name in searched and not option.is_positional]
+    flags = [option.name for option in named if option.is_flag]
     match style:
         case "hydra":
-            return [f"{name}={{{name}}}" for name in names]
+            return [*found, *(f"{option.name}={{{option.name}}}" for option in named)]
         case "fire":
-            return [*(f"--{name}={{{name}:python}}" for name in flags), "{args}"]
-    return [*(f"{{{name}:flag}}" for name in flags), "{args}"]
+            return [*found, *(f"--{name}={{{name}:python}}" for name in flags), "{args}"]
+    return [*found, *(f"{{{name}:flag}}" for name in flags), "{args}"]
 
 
 def _place_of(node: ast.Call) -> tuple[int, int]:
@@ -123,7 +158,8 @@ def _place_of(node: ast.Call) -> tuple[int, int]:
 def _option(call: ast.Call) -> ScriptOption | None:
     names = [arg.value for arg in call.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)]
     long = [name.partition("/")[0] for name in names if name.startswith("--")]
-    if not long or long[0] in ("--help", "--version"):
+    is_positional = bool(names) and not names[0].startswith("-")
+    if not (long or is_positional) or long[:1] in (["--help"], ["--version"]):
         return None
     given = {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg}
     action, kind = literal_of(given.get("action")), given.get("type")
@@ -131,10 +167,13 @@ def _option(call: ast.Call) -> ScriptOption | None:
     if isinstance(kind, ast.Call) and kind.args:  # click.Choice([...])
         choices = literal_of(kind.args[0])
     is_flag = action in ("store_true", "store_false") or literal_of(given.get("is_flag")) is True
+    num_values = literal_of(given.get("nargs", ast.Constant(1)))
+    is_needed = is_positional and "default" not in given and num_values not in ("?", "*", None)
+    required = literal_of(given["required"]) if "required" in given else is_needed
     return ScriptOption(
-        long[0].removeprefix("--"), literal_of(given.get("default")),
+        names[0] if is_positional else long[0].removeprefix("--"), literal_of(given.get("default")),
         tuple(choices) if isinstance(choices, list | tuple) else (), is_flag,
-        kind.id if isinstance(kind, ast.Name) else None,
+        kind.id if isinstance(kind, ast.Name) else None, is_positional, required is True,
     )  # fmt: skip
 
 
@@ -161,13 +200,25 @@ def _domain(option: ScriptOption) -> str | None:
         return "{choices: [true, false]}"
     if isinstance(default, bool) or not isinstance(default, int | float) or not math.isfinite(default):
         return None
-    if default > 0 and (_RATE.search(name) or (isinstance(default, float) and default < 0.1)):
-        return f"{{low: {_number(default / 10)}, high: {_number(default * 10)}, log: true}}"
-    if isinstance(default, int) and option.kind != "float":
+    if isinstance(default, int) and option.kind != "float" and not _RATE.search(name):
         if default < 1 or not _SIZE.search(name):
             return None
         return f"{{choices: {json.dumps(sorted({max(1, default // 2), default, default * 2}))}}}"
-    return "{low: 0.0, high: 0.99}" if 0 <= default < 1 else None
+    return _range(name, float(default))
+
+
+def _range(name: str, default: float) -> str | None:
+    """Return a range of real numbers around a default; None where its name and value suggest none."""
+    is_rate, is_part = _RATE.search(name) is not None, 0 <= default < 1
+    if is_part and default >= _NEAR_ONE:
+        return f"{{low: {_number(1 - 5 * (1 - default))}, high: {_number(1 - (1 - default) / 5)}}}"
+    if is_part and (_PART.search(name) or (not is_rate and not 0 < default < _SMALL)):
+        return f"{{low: 0.0, high: {0.5 if default <= 0.25 else 0.9}}}"
+    if is_rate and default == 0:
+        return "{choices: [0.0, 0.0001, 0.01]}"
+    if default > 0 and (is_rate or default < _SMALL):
+        return f"{{low: {_number(default / 10)}, high: {_number(default * 10)}, log: true}}"
+    return None
 
 
 def _number(value: float) -> str:

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 from typing_extensions import Self
 
 from workbench.actions import action_of, check_arguments
+from workbench.experiment.automatic import is_automatic
 from workbench.runs.bundle import write_bundle
+from workbench.runs.bundle_formats import write_result
 from workbench.runs.controlled import ControlledRun
 from workbench.runs.figures import draw, write_report, write_trace
 from workbench.runs.written_file import linked
@@ -29,7 +31,7 @@ def attach(run_id: str = "last", *, store: Store | str | None = None) -> Run:
     """Return a run that was started earlier, by this process or another.
 
     Args:
-        run_id: A run id, a prefix or a name that only one run has, or "last".
+        run_id: A run id, a prefix or a name that only one run has, or "last", the newest that is not advice.
         store: The store that keeps it; None for the one that WORKBENCH_STORE names, or else the user's own.
 
     Returns:
@@ -86,7 +88,8 @@ class Run(ControlledRun):
             The new run; its `comparison` describes how it differs.
 
         Raises:
-            RunError: If this run has proposed nothing, or the driver cannot be started.
+            RunError: If this run has proposed nothing, or the driver cannot be started; with the launcher
+                `inline`, also if the new run failed.
 
         Example:
             >>> again = run.replay().wait()
@@ -97,7 +100,7 @@ class Run(ControlledRun):
 
         again = self.create_replay()
         launch(self.store, again.run_id, launcher=launcher, address=address, replay_of=self.run_id)
-        return again
+        return again.wait() if launcher == "inline" else again
 
     def create_replay(self) -> Self:
         """Store the run that `replay` starts, without starting its driver.
@@ -176,9 +179,11 @@ class Run(ControlledRun):
     ) -> Path:  # fmt: skip
         """Write a trial as a bundle: configuration, weights, the command that retrains it, and the report.
 
+        Of an AutoML run it writes the result, as `AutoML.export` does, unless a trial is named.
+
         Args:
             folder: A folder that is empty or does not exist.
-            trial: The number of the trial; None for the best.
+            trial: The number of the trial; None for the best, or for the result of an AutoML run.
             format: "onnx" adds the model as ONNX, its card, and a script that predicts without torch;
                 "openvino", or a format of another package, adds its files beside these; "flower" adds the
                 federation of the trial as an application for Flower.
@@ -198,6 +203,9 @@ class Run(ControlledRun):
             >>> (folder / "weights.safetensors").exists()
             True
         """
+        if trial is None and is_automatic(self.experiment):
+            write_result(self, Path(folder), format=format, force=force, weights=weights)
+            return linked(Path(folder))
         return linked(
             write_bundle(self, Path(folder), trial=trial, format=format, force=force, weights=weights)
         )

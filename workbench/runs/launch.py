@@ -45,7 +45,8 @@ def sweep(
     Raises:
         ExperimentError: If the experiment is wrong; nothing was started.
         ResourcesError: If the available hardware can never satisfy it; nothing was started.
-        RunError: If its driver cannot be started, or, with `wait`, if the run failed or was lost.
+        RunError: If its driver cannot be started, or, with `wait` or the launcher `inline`, if the run failed
+            or was lost.
 
     Example:
         >>> run = wb.sweep(experiment, wait=True)
@@ -62,7 +63,8 @@ def sweep(
     run = create(experiment, store=opened, launcher=launcher, address=address, warm_start=earlier)
     with waiting_for(run) if wait else contextlib.nullcontext():
         start(run, launcher=launcher, address=address, warm_start=earlier)
-        return run.wait() if wait else run
+        # An inline run has ended by now, and nobody asks a run that has ended whether it failed.
+        return run.wait() if wait or launcher == "inline" else run
 
 
 def create(

@@ -23,6 +23,8 @@ from workbench.runs.script_option import ScriptOption, literal_of
 Style = Literal["options", "fire", "hydra"]
 """How a script takes its options: --name=value, the same with values of Python, or name=value."""
 HELP_S = 60.0
+_MISSING = "???"
+"""What hydra's configurations hold for a value that must be given."""
 _TAKES_OPTIONS = re.compile(
     r"parse_args|parse_known|get_args|\bargv\b|parser\b|typer|tyro|docopt|absl|simple_parsing|CLI\b|\bcli\b|click"
 )
@@ -32,6 +34,7 @@ _OPTION = re.compile(
     re.MULTILINE,
 )
 _DEFAULT = re.compile(r"[\[(]?\bdefault(?:s to)?[:=]?\s+['\"]?(?P<value>[^\s\])'\",;]+)", re.IGNORECASE)
+_REQUIRED = re.compile(r"[\[(]required[\])]", re.IGNORECASE)
 _CHOICES = re.compile(r"^[ =]+[\[{<](?P<values>[^\]}>\s]+(?:[,|][^\]}>\s]+)+)[\]}>]")
 _TAKES_VALUE = re.compile(r"^(?:[=:]|\s+<(?!bool)| [\[{A-Z]|\s+(?:FLOAT|INT|INTEGER|TEXT|PATH|STR)\b)")
 
@@ -78,6 +81,7 @@ def options_in_help(text: str) -> list[ScriptOption]:
                 default=None if default is None else _value(default["value"]),
                 choices=() if choices is None else tuple(map(_value, re.split(r"[,|]", choices["values"]))),
                 is_flag=match["no"] is not None or _TAKES_VALUE.match(rest) is None,
+                is_required=_REQUIRED.search(text[match.start() : end]) is not None,
             ),
         )
     return list(found.values())
@@ -118,7 +122,10 @@ def _of_fire(tree: ast.Module) -> Iterator[ScriptOption]:
         for argument, default in given:
             value = literal_of(default)
             kind = argument.annotation.id if isinstance(argument.annotation, ast.Name) else None
-            yield ScriptOption(argument.arg, default=value, is_flag=isinstance(value, bool), kind=kind)
+            yield ScriptOption(
+                argument.arg, default=value, is_flag=isinstance(value, bool), kind=kind,
+                is_required=default is None,
+            )  # fmt: skip
 
 
 def _config_of_hydra(path: Path, tree: ast.Module) -> Mapping[str, Any] | None:
@@ -154,7 +161,11 @@ def _of_mapping(config: Mapping[str, Any], prefix: str = "") -> Iterator[ScriptO
             if name != "hydra":
                 yield from _of_mapping(value, f"{prefix}{name}.")
         elif re.fullmatch(r"\w+", str(name)) and not str(value).startswith("${"):
-            yield ScriptOption(f"{prefix}{name}", default=value, is_flag=isinstance(value, bool))
+            is_missing = value == _MISSING
+            yield ScriptOption(
+                f"{prefix}{name}", default=None if is_missing else value, is_flag=isinstance(value, bool),
+                is_required=is_missing,
+            )  # fmt: skip
 
 
 def _value(text: str) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,8 @@ class ScriptOption:
         choices: Its choices, if they are literals.
         is_flag: Whether it takes no value and means true.
         kind: The name of its type, such as float.
+        is_positional: Whether it is passed by its place, without its name.
+        is_required: Whether the script does not start without it.
     """
 
     name: str
@@ -24,6 +27,13 @@ class ScriptOption:
     choices: tuple[Any, ...] = ()
     is_flag: bool = False
     kind: str | None = None
+    is_positional: bool = False
+    is_required: bool = False
+
+    @property
+    def stands_for(self) -> str:
+        """The word that stands in a command until its value is written there, such as DATA_DIR."""
+        return re.sub(r"\W", "_", self.name).upper()
 
 
 def literal_of(node: ast.AST | None) -> Any:

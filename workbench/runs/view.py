@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from typing_extensions import Self
 
 from workbench.actions import suggest
-from workbench.errors import RunError, RunNotFoundError, StoreUnavailableError
+from workbench.errors import RunError, RunNotFoundError, StoreUnavailableError, Suggestion
 from workbench.events import (
     FINISHED_RUN_STATES,
     AdviceGiven,
@@ -24,7 +24,7 @@ from workbench.events import (
 )
 from workbench.experiment import Experiment
 from workbench.history import History, Trial, cost_of, verdicts_of
-from workbench.runs.descriptions import attachment_file
+from workbench.runs.descriptions import attachment_file, has_nothing_left, how_to_extend
 from workbench.runs.energy import RunEnergy, energy_of
 from workbench.runs.event_lines import MEASUREMENT_TYPES, measurement_line
 from workbench.runs.notebook_output import bundle, snapshot
@@ -274,11 +274,19 @@ class RunView:
                 raise RunError(
                     f"run {self.run_id} {'was lost: its driver is gone' if state == 'lost' else 'failed'}"
                     + (f": {message}" if message and state == "failed" else ""),
-                    next_step=suggest("resume", self.run_id, lead="Its results are stored; to continue it"),
+                    next_step=self._how_to_go_on(),
                 )
             if state in FINISHED_RUN_STATES or (until is not None and time.monotonic() >= until):
                 return self
             time.sleep(POLL_S)
+
+    def _how_to_go_on(self) -> Suggestion:
+        """Return the command that continues a run that failed or was lost."""
+        history = self.history
+        if has_nothing_left(history):  # it cannot be resumed
+            more = how_to_extend(history) or {}
+            return suggest("extend", self.run_id, lead="Once your code is fixed, to try more", **more)
+        return suggest("resume", self.run_id, lead="Its results are stored; to continue it")
 
     def to_json(self) -> dict[str, Any]:
         """Return what `workbench show --json` prints, as plain values."""

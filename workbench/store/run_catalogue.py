@@ -33,12 +33,17 @@ from workbench.store.objects import read_objects, write_objects
 from workbench.store.renewals import Renewals
 from workbench.store.rows import RunRow, to_run
 from workbench.store.run_ids import NEWEST, check_run_id, count_ticks, hint, make_run_id
-from workbench.store.tables import last_seq_of, runs
+from workbench.store.tables import events, last_seq_of, runs
 from workbench.store.urls import resolve_url, usual_artifacts
 
 _ROW_COLUMNS: list[sa.ColumnElement[Any]] = [
     last_seq_of(runs.c.key), *(column for column in runs.c if column.name not in ("experiment", "last_seq"))
 ]  # fmt: skip
+_NUM_FIRST = 8
+_IS_ADVICE = sa.exists().where(
+    events.c.run_key == runs.c.key, events.c.seq <= _NUM_FIRST, events.c.type == "advice_requested"
+)
+"""Advice begins with the request for it, so only the first events are read."""
 _MAX_LISTED = 10
 """How many runs are listed of those that a name or a beginning may mean."""
 
@@ -141,7 +146,8 @@ class RunCatalogue:
         """Find one run.
 
         Args:
-            run_id: A run id, the name of one run, a beginning that only one run id has, or "last".
+            run_id: A run id, the name of one run, a beginning that only one run id has, or "last": the newest
+                run that tries configurations; advice, where there is no other run.
 
         Raises:
             RunNotFoundError: If there is none, or more than one; near ones are listed.
@@ -156,6 +162,10 @@ class RunCatalogue:
         """
         query = sa.select(*_ROW_COLUMNS).order_by(runs.c.key.desc()).limit(limit)
         return [self._to_run(row) for row in self._fetch(query)]
+
+    def advice_ids(self) -> frozenset[str]:
+        """Return the ids of the runs that are advice."""
+        return frozenset(row.run_id for row in self._fetch(sa.select(runs.c.run_id).where(_IS_ADVICE)))
 
     def experiment(self, run_id: str) -> Experiment:
         """Return what a run executes, with its embedded objects.
@@ -201,7 +211,8 @@ class RunCatalogue:
     def _find(self, run_id: str) -> Any:
         query = sa.select(*_ROW_COLUMNS)
         if run_id in NEWEST:
-            found = self._fetch(query.order_by(runs.c.key.desc()).limit(1))
+            newest = query.order_by(runs.c.key.desc()).limit(1)
+            found = self._fetch(newest.where(~_IS_ADVICE)) or self._fetch(newest)
         else:
             found = self._fetch(query.where(runs.c.run_id == run_id))
         if not found and run_id:

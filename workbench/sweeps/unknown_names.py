@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
-
 from workbench.errors import ExperimentError
+from workbench.refusals import closest
 
 
 def unknown(field: str, problem: str, known: list[str]) -> ExperimentError:
@@ -16,7 +15,5 @@ def unknown(field: str, problem: str, known: list[str]) -> ExperimentError:
         known: The names that exist.
     """
     name = problem.split("'")[-2] if "'" in problem else field.rpartition(".")[2]
-    close = difflib.get_close_matches(name, known, n=1)
-    return ExperimentError(
-        problem, field=field, allowed=known, next_step=f"Did you mean {close[0]}?" if close else None
-    )
+    allowed, meant = closest(name, known)
+    return ExperimentError(problem, field=field, allowed=allowed, next_step=meant)

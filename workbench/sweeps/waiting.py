@@ -44,4 +44,4 @@ class Waiting:
 
 def _is_like(found: Obstacle, reported: Obstacle | None) -> bool:
     """Return whether it was reported already; what others hold changes with each of their trials."""
-    return reported is not None and (found.place, found.missing) == (reported.place, reported.missing)
+    return reported is not None and (found.num_ahead, found.missing) == (reported.num_ahead, reported.missing)

@@ -25,6 +25,7 @@ from workbench.experiment import Component, Experiment, Objective, Training
 from workbench.experiment.schedules import averaged_from
 from workbench.models.adapters import build_model, load_loss, load_metrics
 from workbench.models.calls import call_model, loss_in
+from workbench.models.construction import construct
 from workbench.models.exits import joint
 from workbench.models.initialisation import initialise
 from workbench.models.lazy_modules import has_lazy, make_fake, set_up_lazy
@@ -265,16 +266,15 @@ def build_trial_model(
     """
     component = experiment.trained
     assert component is not None
-    own: Any = None
-    if component.is_reference:
-        own = component.load(field="train" if experiment.makes_own_steps else "model")
+    field = "train" if experiment.makes_own_steps else "model"
+    own: Any = component.load(field=field) if component.is_reference else None
+    values = {**component.options, **params}
 
     def build() -> nn.Module:
         if experiment.makes_own_steps:
-            return _build_own_steps(experiment, own({**component.options, **params}), settings)
+            return _build_own_steps(experiment, construct(own, values, field=field), settings)
         return build_model(
-            component.name if own is None else own,
-            settings.model if own is None else {**component.options, **params},
+            *((component.name, settings.model) if own is None else (own, values)),
             input_shape=datasets.input_shape,
             num_outputs=datasets.num_outputs,
             vocabulary_size=datasets.vocabulary_size,

@@ -8,6 +8,7 @@ from typing import Any
 import ray
 from ray.exceptions import GetTimeoutError, RayActorError
 
+from workbench.formatting import format_count
 from workbench.workers.admission import Request, Shape
 from workbench.workers.lease import PoolStatus
 from workbench.workers.pool import connect_pool
@@ -85,22 +86,21 @@ class Obstacle:
     """What keeps a run from its workers.
 
     Attributes:
-        place: Its place in the queue, from 1; None where it is not in the queue.
-        num_queued: Length of the queue.
+        num_ahead: How many requests of other runs are served first; None where it requests nothing.
         missing: A sentence on each node that is lost, silent or requested.
         holders: A sentence on each other run that holds workers.
     """
 
-    place: int | None
-    num_queued: int
+    num_ahead: int | None
     missing: tuple[str, ...]
     holders: tuple[str, ...]
 
     def __str__(self) -> str:
-        place = f"place {self.place} of {self.num_queued} in the queue"
         parts = [*self.holders, *self.missing]
-        if self.place is not None and self.num_queued > 1:
-            parts.append(place)
+        if self.num_ahead:
+            parts.append(f"{format_count(self.num_ahead, 'request')} of other runs served first")
+        elif parts and self.num_ahead == 0:
+            parts.append("this run is next")
         return ", ".join(parts)
 
 
@@ -117,9 +117,9 @@ def obstacle(run_id: str) -> Obstacle | None:
     if pool is None:
         return None
     others = {other: held for other, held in pool.leased.items() if other != run_id}
-    holders = [f"run {other} has {held}" for other, held in sorted(others.items())]
+    holders = [f"run {other} has {format_count(held, 'worker')}" for other, held in sorted(others.items())]
     if pool.foreign_cpus >= MIN_FOREIGN_CPUS:
         holders.append(f"other programs use {pool.foreign_cpus:g} CPUs of this cluster")
-    places = [place for place, request in enumerate(pool.queue, start=1) if request.run_id == run_id]
-    found = Obstacle(places[0] if places else None, pool.num_waiting, pool.missing, tuple(holders))
+    ahead = next((at for at, request in enumerate(pool.queue) if request.run_id == run_id), None)
+    found = Obstacle(ahead, pool.missing, tuple(holders))
     return found if str(found) else None

@@ -1,0 +1,87 @@
+"""How a model of the user's own is made from a configuration: with the whole as a mapping, or by name.
+
+A function such as `build(config)` receives the configuration as its only argument. A usual constructor, such
+as `__init__(self, hidden=64)`, receives the values that its parameters name. Checking what is made is left to
+`adapters`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from workbench.errors import ExperimentError
+from workbench.experiment.searched_fields import is_setting
+
+_SINGLE_VALUES = (bool, int, float, str, "bool", "int", "float", "str")
+"""Annotations of a parameter that holds one value, and no configuration."""
+
+
+def construct(function: Callable[..., Any], configuration: Mapping[str, Any], *, field: str = "model") -> Any:
+    """Call a function or a class with a configuration.
+
+    The first parameter receives the whole configuration as a mapping, unless the configuration has a value of
+    its name, or its default or annotation shows that it holds a single value. Then parameters receive the
+    values of their names; settings of the training that none names are left out.
+
+    Args:
+        function: What makes the model.
+        configuration: The fixed options and the searched parameters.
+        field: The dotted path at which the function is named.
+
+    Returns:
+        What it returned.
+
+    Raises:
+        ExperimentError: If a parameter without a default has no value, or a value has no parameter.
+    """
+    parameters = _parameters_of(function)
+    if parameters is None or _takes_mapping(parameters, configuration):
+        return function(dict(configuration))
+    name = getattr(function, "__qualname__", repr(function))
+    named = {item.name for item in parameters if item.kind in (item.POSITIONAL_OR_KEYWORD, item.KEYWORD_ONLY)}
+    if any(item.kind is item.VAR_KEYWORD for item in parameters):
+        passed = dict(configuration)
+    else:
+        passed = {key: value for key, value in configuration.items() if key in named}
+        if left := [key for key in configuration if key not in named and not is_setting(key)]:
+            raise ExperimentError(
+                f"{name} has no parameter {' or '.join(left)}", field=field,
+                allowed=sorted(named) or "nothing: it has no parameters",
+                next_step="Rename it, or let the first parameter be the configuration: build(config).",
+            )  # fmt: skip
+    missing = [
+        item.name for item in parameters
+        if item.name in named and item.default is item.empty and item.name not in passed
+    ]  # fmt: skip
+    if missing:
+        raise ExperimentError(
+            f"{name} needs {', '.join(missing)}, of which the configuration has no value", field=field,
+            next_step=f"Search it, or set it beside the name of the model: {missing[0]}: VALUE. A function "
+            "of the whole configuration takes it as its first parameter: build(config).",
+        )  # fmt: skip
+    return function(**passed)
+
+
+def _parameters_of(function: Callable[..., Any]) -> list[inspect.Parameter] | None:
+    """Return the parameters; None where Python does not know them."""
+    try:
+        return list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        return None
+
+
+def _takes_mapping(parameters: list[inspect.Parameter], configuration: Mapping[str, Any]) -> bool:
+    """Return whether the first parameter is the configuration."""
+    first = parameters[0] if parameters else None
+    if first is None or first.kind in (first.KEYWORD_ONLY, first.VAR_KEYWORD):
+        return False
+    if first.kind is not first.POSITIONAL_OR_KEYWORD:
+        return True
+    if first.name in configuration or first.annotation in _SINGLE_VALUES:
+        return False
+    if first.default is first.empty:
+        return True
+    is_by_name = any(item.name in configuration for item in parameters)
+    return not is_by_name and (first.default is None or isinstance(first.default, Mapping))
