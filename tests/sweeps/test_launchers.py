@@ -105,8 +105,8 @@ def test_a_run_in_which_nothing_but_failures_came_of_its_trials_has_failed(store
 
 
 def test_an_inline_sweep_of_nothing_but_failures_raises_the_first_of_them(store: Store) -> None:
-    experiment = make_experiment("no_such_function", budget={"trials": 2})
-    with pytest.raises(RunError, match=r"failed: all 2 trials failed: .*no_such_function.*extend\(trials=10"):
+    experiment = make_experiment("behave", search={"how": "raises"}, budget={"trials": 2})
+    with pytest.raises(RunError, match=r"failed: all 2 trials failed: .*x is too large.*extend\(trials=10"):
         wb.sweep(experiment, store=store, launcher="inline")
 
 
