@@ -164,7 +164,8 @@ def test_check_accepts_what_can_be_run(shell: Shell) -> None:
     assert "first step" not in out
     checked = shell.json("check", str(path), "--no-step", "--set", "name=other")
     identity = Experiment.from_file(path).hash()
-    assert checked == {"ok": True, "name": "other", "experiment_hash": identity, "first_steps": []}
+    rest = {"notes": [], "first_steps": []}
+    assert checked == {"ok": True, "name": "other", "experiment_hash": identity, **rest}
 
 
 def test_check_refuses_what_fails_in_its_first_step(shell: Shell) -> None:
