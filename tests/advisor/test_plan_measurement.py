@@ -106,3 +106,79 @@ def test_where_a_person_says_where_workers_go_nothing_else_is_tried() -> None:
     measurer, bench = survey_two_nodes(1.5, 1.0, placement="pack")
     assert bench.placements == {"pack"}
     assert measurer.placement == "pack"
+
+
+class OnALink:
+    """Two workers whose gradients take `exchange_s` to exchange; stages exchange next to nothing."""
+
+    def __init__(self, experiment: Experiment, exchange_s: float) -> None:
+        self._experiment, self._exchange_s = experiment, exchange_s
+        self.tried: set[tuple[str, str]] = set()
+
+    def probe(
+        self, num_workers: int, plans: Sequence[PartialPlan], order: PlanProbe,
+        params: Mapping[str, Any],
+    ) -> list[PlanMeasured]:  # fmt: skip
+        found = []
+        for each in plans:
+            decided = each | PartialPlan.of(workers=num_workers)
+            plan = resolve(self._experiment, params, num_train_samples=SAMPLES, decided=decided).plan
+            self.tried.add((plan.strategy, plan.pipeline_schedule))
+            waits_s = self._exchange_s if plan.replicas > 1 else 0.0
+            found.append(
+                PlanMeasured(
+                    setting=order.setting, plan=plan.to_json(), workers_per_node=[1] * num_workers,
+                    num_train_samples=SAMPLES, step_time_s=1e-3 + 1e-4 * plan.micro_batch + waits_s,
+                    parts_s={"communication": waits_s} if plan.workers_per_replica == 1 else {},
+                )
+            )  # fmt: skip
+        return found
+
+
+def survey_link(exchange_s: float, **changes: Any) -> tuple[PlanMeasurer, OnALink]:
+    fields: dict[str, Any] = {
+        "model": "mlp", "data": "digits", "objectives": [{"metric": "val_loss", "goal": "minimize"}],
+        "plan": {"workers": 2}, **changes,
+    }  # fmt: skip
+    experiment = Experiment(**fields)
+    bench = OnALink(experiment, exchange_s)
+    around = MeasurementContext(Capacity(Shape(1, 0.0), (1, 1)), on_gpu=False, limit_bytes=None, setting="s")
+    measurer = PlanMeasurer(experiment, bench, around, 60.0)  # type: ignore[arg-type]
+    measurer.measure_plans()
+    return measurer, bench
+
+
+def test_where_gradients_take_longer_than_the_step_the_model_is_divided_instead() -> None:
+    measurer, bench = survey_link(exchange_s=2.0)
+    assert bench.tried == {
+        ("ddp", "1f1b"), ("pipeline", "1f1b"), ("pipeline", "zero_bubble"), ("tensor", "1f1b"),
+    }  # fmt: skip
+    best = measurer.fastest_plans("time", None)[0]
+    assert (best.strategy, best.stages, best.pipeline_schedule) == ("pipeline", 2, "zero_bubble")
+
+
+def test_micro_batches_in_stages_are_compared_in_both_orders_where_stages_are_searched() -> None:
+    search = {"stages": {"choices": [1, 2]}}
+    assert survey_link(exchange_s=0.0, search=search)[1].tried == {
+        ("ddp", "1f1b"), ("pipeline", "1f1b"), ("pipeline", "zero_bubble"),
+    }  # fmt: skip
+    written = survey_link(exchange_s=0.0, plan={"stages": 2, "schedule": "gpipe"})[1]
+    assert written.tried == {("pipeline", "gpipe")}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"plan": {"workers": 2, "strategy": "ddp"}},
+        {"plan": {"workers": 2, "exchange": "powersgd"}},
+        {"training": {"optimizer": "adafactor"}},
+        {"training": {"lr_rule": "adascale"}},
+    ],
+)
+def test_nothing_is_divided_that_the_experiment_does_not_leave_open(changes: dict[str, Any]) -> None:
+    changes = {"plan": {"workers": 2}} | changes
+    assert survey_link(exchange_s=2.0, **changes)[1].tried == {("ddp", "1f1b")}
+
+
+def test_nothing_is_divided_where_links_are_fast() -> None:
+    assert survey_link(exchange_s=1e-3)[1].tried == {("ddp", "1f1b")}

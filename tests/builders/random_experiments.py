@@ -78,7 +78,7 @@ SETTINGS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
         "stages": st.sampled_from(["auto", 1, 2]),
         "tensor": st.sampled_from(["auto", 1, 2]),
         "bucket": st.sampled_from(["auto", "default", "50MB"]),
-        "pipeline_schedule": st.sampled_from(["auto", "1f1b", "gpipe"]),
+        "pipeline_schedule": st.sampled_from(["auto", "1f1b", "gpipe", "zero_bubble"]),
         "exchange": st.sampled_from(["auto", "allreduce", "powersgd"]),
         "exchange_rank": st.sampled_from(["auto", 2]),
         "exchange_compression": st.sampled_from(["auto", 10]),

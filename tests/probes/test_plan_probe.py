@@ -348,6 +348,39 @@ def test_a_plan_that_a_model_without_blocks_cannot_carry_out_is_skipped_with_its
     assert (blocks.message, larger.message) == (NO_BLOCKS, f"a micro batch of 8 did not fit: {NO_BLOCKS}")
 
 
+class Whole(nn.Module):
+    """A model that does not state its pieces."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(64, 10)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return self.layer(inputs.flatten(1))
+
+
+def build_whole(config: dict[str, Any]) -> nn.Module:
+    return Whole()
+
+
+def measure_stages(rank: int, num_workers: int, meeting: str, text: str) -> Any:
+    plans = [*sizes(8, strategy="pipeline", stages=2), *sizes(8, strategy="tensor", tensor=2), *sizes(8)]
+    return measure(rank, num_workers, meeting, text, plans)
+
+
+def test_a_model_that_cannot_be_divided_is_measured_whole_unless_the_experiment_divides_it() -> None:
+    for plan in ({}, {"stages": 2}):
+        text = experiment(model="test_plan_probe:build_whole", plan=plan)
+        ended, events = run_together(measure_stages, 2, text)[0]
+        if plan:
+            assert ended.state == "failed"
+            assert str(ended.message).startswith("plan.stages:")
+        else:
+            assert ended.state == "complete", ended.traceback
+            assert [event.fits for event in events] == [False, False, True]
+            assert "is not known to be a sequence" in str(events[0].message)
+
+
 @pytest.mark.parametrize(
     ("model", "way", "message"),
     [

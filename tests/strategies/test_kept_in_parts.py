@@ -14,7 +14,6 @@ from tests.builders.ways import worker_of
 from tests.services.process_group import run_together
 from workbench.strategies import STRATEGIES
 from workbench.strategies.group import Group
-from workbench.strategies.pipeline import most_under_way, order
 from workbench.strategies.strategy import MicroBatch, StepSettings, Worker
 
 NUM_MICRO_BATCHES, SAMPLES = 3, 8
@@ -87,16 +86,3 @@ def test_parts_of_a_model_make_the_step_of_one_worker(name: str, kept_bytes: int
     else:
         # The first stage keeps two micro batches at once, the last one.
         assert sum(answers[0][2]) > sum(answers[1][2])
-
-
-@pytest.mark.parametrize("schedule", ["1f1b", "gpipe"])
-@pytest.mark.parametrize("num_micro_batches", [1, 2, 3, 7])
-def test_so_many_micro_batches_are_under_way_as_the_schedule_has(
-    schedule: str, num_micro_batches: int
-) -> None:
-    for stage in range(4):
-        under_way = most = 0
-        for direction, _ in order(schedule, stage, 4, num_micro_batches):
-            under_way += 1 if direction == "forward" else -1
-            most = max(most, under_way)
-        assert most_under_way(schedule, stage, 4, num_micro_batches) == most

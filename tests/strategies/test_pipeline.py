@@ -58,7 +58,7 @@ def train(worker: Worker, num_micro_batches: int, schedule: str, **settings: Any
     return found
 
 
-CASES = [(count, schedule) for count in (1, 2, 3, 8) for schedule in ("1f1b", "gpipe")]
+CASES = [(count, schedule) for count in (1, 2, 3, 8) for schedule in ("1f1b", "gpipe", "zero_bubble")]
 
 
 def train_all(rank: int, num_workers: int, meeting: str) -> list[Any]:

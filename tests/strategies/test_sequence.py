@@ -13,7 +13,6 @@ from torch import nn
 
 from workbench.errors import ExperimentError
 from workbench.models.adapters import build_model
-from workbench.strategies.pipeline import order
 from workbench.strategies.sequence import costs, cut, pieces_of
 
 ZOO: dict[str, tuple[dict[str, Any], torch.Tensor, dict[str, Any]]] = {
@@ -78,17 +77,3 @@ def test_no_other_cut_has_a_cheaper_costliest_stage(weights: list[float], num_st
 
     others = itertools.combinations(range(1, len(weights)), num_stages - 1)
     assert most(tuple(firsts[1:-1])) == pytest.approx(min(most(ends) for ends in others), abs=1e-9)
-
-
-@given(st.sampled_from(["1f1b", "gpipe"]), st.integers(1, 6), st.integers(1, 9))
-def test_each_stage_computes_all_and_holds_few(
-    schedule: str, num_stages: int, num_micro_batches: int
-) -> None:
-    for stage in range(num_stages):
-        steps = list(order(schedule, stage, num_stages, num_micro_batches))
-        for direction in ("forward", "backward"):
-            assert [number for way, number in steps if way == direction] == list(range(num_micro_batches))
-        held = list(itertools.accumulate(1 if way == "forward" else -1 for way, _ in steps))
-        assert min(held) >= 0
-        bound = num_stages - stage if schedule == "1f1b" else num_micro_batches
-        assert max(held) <= min(bound, num_micro_batches)

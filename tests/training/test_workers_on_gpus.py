@@ -10,9 +10,12 @@ import torch
 
 from tests.builders.ways import OF_SEVERAL
 from tests.services.process_group import run_together
-from workbench.events import CheckpointSaved, Event, TrialEnded
+from workbench.advisor.exchange_forecast import forecast_exchanges
+from workbench.events import CheckpointSaved, Event, PlanMeasured, TrialEnded
 from workbench.exchanges import EXCHANGES
 from workbench.experiment import Experiment
+from workbench.plan import PartialPlan
+from workbench.probes.measurements import PlanProbe
 from workbench.strategies.capabilities import capabilities_of
 from workbench.training import TrialTask, run_trial
 
@@ -105,6 +108,21 @@ def test_replicas_of_stages_train_what_one_worker_trains(tmp_path: Path) -> None
     assert together["val_loss"] == pytest.approx(values_alone(tmp_path)["val_loss"], rel=1e-3)
 
 
+@pytest.mark.parametrize("strategy", map(of_two, OF_SEVERAL))
+def test_blocks_that_are_computed_again_change_nothing(strategy: str, tmp_path: Path) -> None:
+    together = values_together(tmp_path, divided(strategy) | {"recompute": "blocks"}, 2)
+    assert together["val_loss"] == pytest.approx(values_alone(tmp_path)["val_loss"], rel=1e-3)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("schedule", ["gpipe", "zero_bubble"])
+def test_stages_train_the_same_in_any_order(schedule: str, precision: str, tmp_path: Path) -> None:
+    plan = divided("pipeline") | {"pipeline_schedule": schedule, "precision": precision}
+    together = values_together(tmp_path, plan, 2)
+    alone = values_alone(tmp_path, {"precision": precision})
+    assert together["val_loss"] == pytest.approx(alone["val_loss"], rel=1e-3 if precision == "fp32" else 5e-2)
+
+
 @pytest.mark.skipif(NUM_GPUS > 1, reason="no two workers share a GPU")
 @pytest.mark.parametrize("strategy", ["fsdp", "tensor"])
 def test_workers_that_share_a_gpu_cannot_divide_parameters(strategy: str, tmp_path: Path) -> None:
@@ -126,3 +144,25 @@ def test_one_worker_continues_what_two_began(strategy: str, tmp_path: Path) -> N
     ended = train(0, 1, None, described({"workers": 1}), str(tmp_path / "together"))
     assert ended.state == "complete", ended.traceback
     assert ended.values["val_loss"] == pytest.approx(values_alone(tmp_path)["val_loss"], rel=1e-3)
+
+
+def probe_ddp(rank: int, num_workers: int, meeting: str, folder: str) -> list[PlanMeasured]:
+    torch.cuda.set_device(rank % NUM_GPUS)
+    found: list[Event] = []
+    task = TrialTask(
+        "run", 0, 0, described({"workers": num_workers}), folder=folder, rank=rank, num_workers=num_workers,
+        meeting=meeting, measurement=PlanProbe((PartialPlan.of(strategy="ddp", micro_batch=64),)),
+    )  # fmt: skip
+    ended = run_trial(task, lambda event: found.append(event) is not None)
+    assert ended.state == "complete", ended.traceback
+    return [each for each in found if isinstance(each, PlanMeasured)]
+
+
+def test_one_probe_predicts_the_steps_of_every_exchange(tmp_path: Path) -> None:
+    measured = run_together(probe_ddp, 2, str(tmp_path))[0]
+    assert measured[0].all_reduce_s
+    assert all(seconds > 0.0 for seconds in measured[0].all_reduce_s.values())
+    found = {each.exchange: each for each in forecast_exchanges(measured)}
+    assert found.keys() == set(EXCHANGES.names()) - {"hierarchical"}
+    for each in found.values():
+        assert 0.0 < each.step_time_s.low <= each.step_time_s.value <= each.step_time_s.high

@@ -6,6 +6,7 @@ that the advisor does not decide have the values of one configuration, which the
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
@@ -163,6 +164,12 @@ def choices_of(
         open_fields=tuple(read.open_fields()),
         why_rate_stays=read.why_rate_stays(),
     )
+
+
+def with_divided_models(choices: Choices, experiment: Experiment) -> Choices:
+    """Return the choices with the strategies that divide a model, in as many parts as are open."""
+    options = {**choices.options, "strategy": (*choices.options["strategy"], *BY_AXIS.values())}
+    return dataclasses.replace(choices, options=_with_axes(options, experiment, max(choices.workers)))
 
 
 def _with_axes(

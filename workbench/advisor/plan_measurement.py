@@ -17,7 +17,13 @@ from pydantic import JsonValue
 from workbench.advisor.advice import Goal
 from workbench.advisor.batch_finder import find_fastest
 from workbench.advisor.bench import Bench
-from workbench.advisor.choices import Choices, choices_of, drawn_params, is_open
+from workbench.advisor.choices import (
+    Choices,
+    choices_of,
+    drawn_params,
+    is_open,
+    with_divided_models,
+)
 from workbench.advisor.loaders import loader_numbers
 from workbench.advisor.plans import (
     SAME,
@@ -30,6 +36,7 @@ from workbench.advisor.variants import (
     Variant,
     alternatives,
     combinations,
+    divided,
     plan_of,
     plan_with,
     read_plan,
@@ -41,6 +48,7 @@ from workbench.events.step_parts import loaders_to_hide
 from workbench.experiment import Experiment
 from workbench.performance.memory import MemoryLaw
 from workbench.plan import VARIANT, Hardware, PartialPlan, Plan
+from workbench.planning.less_memory import changeable_ways
 from workbench.planning.settings import resolve
 from workbench.probes.measurements import PlanProbe
 from workbench.workers.admission import PLACEMENTS, Placement
@@ -56,6 +64,8 @@ _MAX_WORKER_COUNTS = 5
 _MIN_BATCHES = 2
 # Of the memory that is left for a micro batch; gradients of activations take some of the rest.
 _PART_KEPT = 0.85
+# Of a step: beyond, a way to make it without exchanging gradients may be twice as fast.
+_WAITS = 0.5
 # Earlier measurements are discarded where the step time of the reference differs by more than this factor.
 _AGREES = 1.5
 
@@ -193,7 +203,10 @@ class PlanMeasurer:
                 yield f"{int(left_bytes / 1e6)}MB"
 
     def measure_plans(self) -> None:
-        """Measure the variants that may be faster, and those that save memory only where plans do not fit."""
+        """Measure the variants that may be faster, and those that save memory only where plans do not fit.
+
+        Dividing the model takes the place of exchanging its gradients, which may be faster on slow links.
+        """
         choices = self.choices
         base = choices.usual_variant
         reference = variant_of(plan_of(self.reference.plan))
@@ -204,6 +217,12 @@ class PlanMeasurer:
         variants = [base, *alternatives(base, choices.options, "speed")]
         for variant in variants:
             self._measure_variant(choices, variant)
+        if self._waits_for_links(base):
+            self.choices = choices = with_divided_models(choices, self._experiment)
+        for variant in divided(base, choices.options):
+            if variant not in variants:
+                self._measure_variant(choices, variant)
+                variants.append(variant)
         knowledge = self.knowledge
         if list(enumerate_plans(choices, variants, knowledge)):
             wanted = list(enumerate_plans(choices, variants))
@@ -212,6 +231,21 @@ class PlanMeasurer:
         for variant in combinations(base, choices.options, "memory"):
             if variant not in variants:
                 self._measure_variant(choices, variant)
+
+    def _waits_for_links(self, variant: Variant) -> bool:
+        """Return whether replicas wait for each other as long as they compute, and may divide the model."""
+        params, training = self.choices.params, self._experiment.training
+        rule = params.get("lr_rule", training.lr_rule)  # adascale needs the noise, which whole models show
+        if "strategy" not in changeable_ways(self._experiment, params) or rule == "adascale":
+            return False
+        shares = [
+            each.parts_s["communication"] / each.step_time_s
+            for each in self._measured
+            if each.step_time_s and each.by_trial is None and sum(each.workers_per_node) > 1
+            and "communication" in each.parts_s
+            and (plan := read_plan(each.plan)) is not None and variant_of(plan) == variant
+        ]  # fmt: skip
+        return min(shares, default=0.0) >= _WAITS
 
     def compare_placements(self, plans: Sequence[Plan]) -> bool:
         """Measure the best plan of several workers on many nodes, too, and stay there where that is faster.

@@ -12,9 +12,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from workbench.exchanges.capabilities import with_options
-from workbench.plan import SIZES, VARIANT, AdvisedFor, PartialPlan, Plan, PlanValue
-from workbench.strategies.capabilities import strategy_for_many, strategy_on
+from workbench.exchanges.capabilities import USUAL, with_options
+from workbench.plan import EXCHANGE_OPTIONS, SIZES, VARIANT, AdvisedFor, PartialPlan, Plan, PlanValue
+from workbench.strategies import STRATEGIES
+from workbench.strategies.capabilities import BY_AXIS, capabilities_of, strategy_for_many, strategy_on
 
 Variant = PartialPlan
 """The dimensions of a plan that are not factors of the global batch, all decided."""
@@ -66,6 +67,8 @@ def alternatives(
     for dimension in VARIANT:
         if dimension.advised_for != advised_for:
             continue
+        if dimension.name == "pipeline_schedule" and base.stages == 1:
+            continue  # nothing has an order
         belonging = [other for other in VARIANT if other.option_of == dimension.name]
         names = [each.name for each in (dimension, *belonging)]
         for values in itertools.product(*(options[name] for name in names)):
@@ -82,6 +85,23 @@ def combinations(
     names = [dimension.name for dimension in VARIANT if dimension.advised_for == advised_for]
     for values in itertools.product(*(options[name] for name in names)):
         yield with_options(base | PartialPlan.of(**dict(zip(names, values, strict=True))), options)
+
+
+def divided(base: Variant, options: Mapping[str, Sequence[PlanValue]]) -> Iterator[Variant]:
+    """Yield the variants in which workers divide the model; arguments as in `alternatives`."""
+    # Their replicas agree in the usual way only.
+    plain = with_options(base.without(*EXCHANGE_OPTIONS) | PartialPlan.of(exchange=USUAL, bucket="default"))
+    if any(plain.get(name) not in options[name] for name in ("exchange", "bucket")):
+        return
+    for name in options["strategy"]:
+        axis = capabilities_of(str(name)).axis if name in STRATEGIES else None
+        if axis is None:
+            continue
+        schedules = options["pipeline_schedule"] if axis == "stages" else (base.get("pipeline_schedule"),)
+        for size, schedule in itertools.product(options[axis], schedules):
+            if size != 1:
+                axes = dict.fromkeys(BY_AXIS, 1) | {axis: size}
+                yield plain | PartialPlan.of(strategy=name, pipeline_schedule=schedule, **axes)
 
 
 def _usual_form(plan: Plan) -> Plan:

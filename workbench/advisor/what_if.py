@@ -15,7 +15,7 @@ from pydantic import JsonValue
 from workbench.advisor.advice import Candidate, Estimate, Goal, apply_settings
 from workbench.advisor.advice_lines import compare, rows_of
 from workbench.advisor.candidates import PREDICTED, candidate_of
-from workbench.advisor.choices import Choices, choices_of
+from workbench.advisor.choices import Choices, choices_of, is_open, with_divided_models
 from workbench.advisor.plans import Knowledge, best_plans, enumerate_plans
 from workbench.advisor.speed_history import hardware_of
 from workbench.advisor.stored_advice import Interval, finite, mapping, rows
@@ -157,13 +157,16 @@ class WhatIf:
     def _choices_of(self, experiment: Experiment, workers: int) -> Choices:
         measured = self._knowledge.measured
         plans = [read_plan(each.plan) for each in measured]
-        return choices_of(
+        choices = choices_of(
             experiment, num_train_samples=self._num_train_samples,
             hardware=hardware_of(
                 measured, has_gpu=any(each.device != "cpu" for each in measured)
             ),
             max_workers=max(workers, *(plan.workers for plan in plans if plan is not None)),
         )  # fmt: skip
+        divides = any(plan.workers_per_replica > 1 for plan in plans if plan is not None)
+        may_divide = divides and is_open(experiment, "strategy")
+        return with_divided_models(choices, experiment) if may_divide else choices
 
     def _best(self, choices: Choices, query: PlanQuery) -> tuple[Plan, bool | None]:
         """Return the best plan of those that fit, or else the one that needs the least memory."""

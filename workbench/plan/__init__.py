@@ -115,9 +115,9 @@ class Plan:
     )  # fmt: skip
     pipeline_schedule: str = declare(
         "1f1b",
-        "In which order a stage computes: 1f1b holds fewer activations than gpipe.",
-        choices=("1f1b", "gpipe"), unmentioned="1f1b",
-        short_names=("schedule",), candidates=lambda hardware: ("1f1b",),
+        "In which order a stage computes: 1f1b holds less than gpipe, zero_bubble waits less than both.",
+        choices=("1f1b", "gpipe", "zero_bubble"), unmentioned="1f1b", short_names=("schedule",),
+        advised_for="speed", candidates=lambda hardware: ("1f1b", "zero_bubble"),
     )  # fmt: skip
     exchange: str = declare(
         "allreduce",

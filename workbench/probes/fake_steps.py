@@ -39,6 +39,7 @@ from workbench.strategies.capabilities import capabilities_of, strategy_on
 from workbench.strategies.divided_optimizer import DividedOptimizer
 from workbench.strategies.group import Group, Part, Sent
 from workbench.strategies.kept_blocks import PassCost
+from workbench.strategies.pipeline_order import most_under_way
 from workbench.strategies.recompute import recompute_blocks
 from workbench.strategies.shards import local_part
 from workbench.strategies.strategy import MicroBatch, OptimizerFactory, StepSettings, Worker
@@ -209,9 +210,9 @@ class FakeTrial:
         plan, name = settings.plan, settings.plan.strategy
         # Gradients that a group exchanges stay allocated between steps: as between two micro batches.
         num_micro_batches = 1 if plan.workers * plan.accumulation == 1 else 2
-        if plan.stages > 1:  # with 1f1b no stage holds more of them than there are stages
-            is_bounded = plan.pipeline_schedule == "1f1b"
-            num_micro_batches = min(plan.accumulation, plan.stages + 1) if is_bounded else plan.accumulation
+        if plan.stages > 1:  # no later one holds more than as many as stages have under way, and the next
+            schedule, most = plan.pipeline_schedule, plan.accumulation
+            num_micro_batches = min(most, most_under_way(schedule, 0, plan.stages, most) + 1)
         able = capabilities_of(name)
         group = Group()
         if not able.has_whole_step:

@@ -36,6 +36,8 @@ from workbench.probes.measurements import PlanProbe
 from workbench.probes.peak_memory import PeakMemory, num_bytes
 from workbench.probes.timed_steps import TimedSteps
 from workbench.resources import EnergyCounter, energy_between_j, inventory
+from workbench.strategies import STRATEGIES
+from workbench.strategies.capabilities import capabilities_of
 from workbench.strategies.strategy import Probeable, Strategy, Worker
 from workbench.training.assembly import (
     Parts,
@@ -162,8 +164,7 @@ class _Probe:
         try:
             return self._assemble_and_step(task)
         except ExperimentError as error:  # the same on all workers
-            plan, search = task.experiment.plan.decided, task.experiment.search.root
-            if error.field != "plan.recompute" or "recompute" in plan or "recompute" in search:
+            if not _is_idea_of_advisor(task, error):
                 raise
             traceback.clear_frames(error.__traceback__)
             return _Measured(error.problem)
@@ -334,6 +335,15 @@ class _Probe:
             flag = torch.tensor(float(stop), device=worker.device)
             stop = bool(worker.group.total(flag).item() > 0)
         return stop
+
+
+def _is_idea_of_advisor(task: TrialTask, error: ExperimentError) -> bool:
+    """Return whether what the model cannot do is not what the experiment states."""
+    stated = {**dict(task.experiment.plan.decided.values), **task.experiment.search.root}
+    strategy = task.plan.get("strategy")
+    axis = capabilities_of(str(strategy)).axis if strategy in STRATEGIES else None
+    divides = axis is not None and "strategy" not in stated and axis not in stated
+    return divides or (error.field == "plan.recompute" and "recompute" not in stated)
 
 
 def attempt(action: Callable[[], None]) -> str | None:

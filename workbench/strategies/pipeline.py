@@ -2,10 +2,7 @@
 
 Stages pass on activations and gradients through the memory of the host. Replicas of a stage add up their
 gradients after the last micro batch, or divide its parameters among them as `fsdp` does. What the pieces of a
-model are is left to `sequence`.
-
-Source: Huang et al. 2019, "GPipe"; Narayanan et al. 2021, "Efficient Large-Scale Language Model Training on
-GPU Clusters Using Megatron-LM", section 2.2, for 1F1B.
+model are is left to `sequence`, in which order a stage computes to `pipeline_order`.
 """
 
 from __future__ import annotations
@@ -14,7 +11,7 @@ import functools
 import itertools
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -24,54 +21,17 @@ from torch.utils import _pytree
 from workbench.errors import ExperimentError
 from workbench.strategies.capabilities import BUILT_IN
 from workbench.strategies.ddp import average_statistics
+from workbench.strategies.deferred_weights import Waiting, defer_weights
 from workbench.strategies.divided_optimizer import PartialOptimizer
 from workbench.strategies.gathering import gather_on_first
 from workbench.strategies.group import Sent
+from workbench.strategies.pipeline_order import most_under_way, order
 from workbench.strategies.recompute import recompute_blocks
 from workbench.strategies.sequence import Piece, costs, cut, pieces_of
 from workbench.strategies.shards import gathered, is_cut, local_part, own_shard
 from workbench.strategies.single import Single, normalisations, on_device
 from workbench.strategies.state_parts import WEIGHTS, Key, Place, StateParts, parts_of
 from workbench.strategies.strategy import OptimizerFactory, StepBatch, Worker
-
-Direction = Literal["forward", "backward"]
-
-
-def order(
-    schedule: str, stage: int, num_stages: int, num_micro_batches: int
-) -> Iterator[tuple[Direction, int]]:
-    """Yield what a stage does in a step: forward or backward of which micro batch.
-
-    Args:
-        schedule: gpipe: all forward, then all backward; 1f1b: in turns, as soon as a gradient can be there.
-        stage: From 0 to num_stages - 1.
-        num_stages: Stages of the model.
-        num_micro_batches: Micro batches of the step.
-
-    Example:
-        >>> [(way[0], number) for way, number in order("1f1b", 1, 3, 3)]
-        [('f', 0), ('f', 1), ('b', 0), ('f', 2), ('b', 1), ('b', 2)]
-    """
-    is_bounded = schedule == "1f1b"
-    ahead = min(num_stages - 1 - stage, num_micro_batches) if is_bounded else num_micro_batches
-    for number in range(ahead):
-        yield "forward", number
-    for number in range(ahead, num_micro_batches):
-        yield "forward", number
-        yield "backward", number - ahead
-    for number in range(num_micro_batches - ahead, num_micro_batches):
-        yield "backward", number
-
-
-def most_under_way(schedule: str, stage: int, num_stages: int, num_micro_batches: int) -> int:
-    """Return of how many micro batches a stage keeps activations at once; arguments as in `order`.
-
-    Example:
-        >>> [most_under_way("1f1b", stage, 4, 8) for stage in range(4)]
-        [4, 3, 2, 1]
-    """
-    is_bounded = schedule == "1f1b"
-    return min(num_stages - stage, num_micro_batches) if is_bounded else num_micro_batches
 
 
 class Pipeline(Single):
@@ -106,6 +66,13 @@ class Pipeline(Single):
         self._replicas = worker.group.across(self._num_stages)
         sent = self._numbers if worker.replica == 0 else ()
         placed = self._place_pieces(model, stages[self._stage])
+        self._schedule, self._waiting = self._settings.pipeline_schedule, Waiting()
+        if self._schedule == "zero_bubble":
+            # Shards are exchanged in the backward pass, and blocks are computed again to keep little for it.
+            if self._is_sharded or self._settings.recompute:
+                self._schedule = "1f1b"
+            else:
+                defer_weights(itertools.chain(*(each.modules for each in stages[self._stage])), self._waiting)
         groups = [
             {**item, "params": [placed.get(id(each), each) for each in item["params"]]} for item in groups
         ]
@@ -121,14 +88,18 @@ class Pipeline(Single):
         """Compute the gradient of a step; see Strategy.forward_backward."""
         mark, micro_batches = self._settings.mark, iter(batch)
         under_way: deque[tuple[Any, Tensor]] = deque()
+        without_weights: deque[Waiting] = deque()
         step_loss = torch.zeros((), device=self._worker.device)
-        for direction, number in order(
-            self._settings.pipeline_schedule, self._stage, self._num_stages, len(batch)
-        ):
-            if direction == "backward":
+        for task, number in order(self._schedule, self._stage, self._num_stages, len(batch)):
+            if task == "weights":
+                for add_gradients in without_weights.popleft():
+                    add_gradients()
+            elif task == "backward":
                 if self._is_sharded and number in (0, len(batch) - 1):
                     cast(Any, self._pieces[0].call).set_requires_gradient_sync(number == len(batch) - 1)
                 self._backward(*under_way.popleft())
+                without_weights.append([*self._waiting])
+                self._waiting.clear()
             else:
                 micro_batch = next(micro_batches)
                 mark("data")
@@ -144,7 +115,7 @@ class Pipeline(Single):
                 else:
                     self._send(result, self._worker.rank + 1)
                 under_way.append((received, result))
-            mark(direction)
+            mark("forward" if task == "forward" else "backward")
         self._finish_sending()
         self._exchange()
         mark("backward")
@@ -306,9 +277,7 @@ class Pipeline(Single):
         return self._settings.loss(result, targets) if self._is_last else result
 
     def _num_under_way(self, num_micro_batches: int) -> int:
-        return most_under_way(
-            self._settings.pipeline_schedule, self._stage, self._num_stages, num_micro_batches
-        )
+        return most_under_way(self._schedule, self._stage, self._num_stages, num_micro_batches)
 
     def _send(self, values: Any, receiver: int) -> None:
         if not isinstance(values, Tensor):
