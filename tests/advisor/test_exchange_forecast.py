@@ -101,6 +101,20 @@ def test_what_was_timed_replaces_its_prediction_and_the_fastest_comes_first() ->
     assert {name for name, each in by_name.items() if each.is_exact} == {"allreduce"}
 
 
+def test_waiting_for_a_slow_worker_speaks_for_no_exchange() -> None:
+    quiet = measured("1 Gbit/s")
+    expected = {each.exchange: each.step_time_s.value for each in forecast_exchanges([quiet])}
+    late_s, step_s = 0.5, quiet.step_time_s or 0.0
+    disturbed = quiet.model_copy(
+        update={
+            "step_time_s": step_s + late_s, "straggling_s": late_s,
+            "parts_s": {"communication": quiet.parts_s["communication"] + late_s},
+        }
+    )  # fmt: skip
+    found = {each.exchange: each.step_time_s.value - late_s for each in forecast_exchanges([disturbed])}
+    assert found == pytest.approx(expected)
+
+
 def test_of_several_sweeps_the_undisturbed_times_count() -> None:
     quiet = measured("200 Mbit/s")
     disturbed = quiet.model_copy(

@@ -5,7 +5,7 @@ workers lie in network namespaces of their own. Each round makes some steps of e
 torch's DistributedDataParallel as it is and with its PowerSGD hook. That has one bucket, as several wait for
 each other for ever on gloo, where torch's bf16 hook fails. Printed is the median over the rounds. Strategies
 that divide the model or its state make steps of the same global batch. Then follows what the advisor chooses
-among the exchanges on each link from one probe of `ddp`, and the seconds of that probe beside those of trying
+on each link, among the exchanges and among exact ways, and the seconds of its probes beside those of trying
 all. Two workers on each of two machines show the hierarchical exchange: the link between them is slow. Then
 all of ours train the digits from the same seeds on the slowest link: the validation loss after equal steps
 and after equal seconds. Last, both workers are slowed to a third at times, on a link without a limit: the
@@ -26,7 +26,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,12 +38,12 @@ from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
 from tests.services.network import Network, why_not
-from workbench.advisor.exchange_forecast import forecast_exchanges
+from workbench.advisor.exchange_forecast import worth_timing
 from workbench.data import Datasets, load
 from workbench.data.splits import ArraySplit
 from workbench.events import Event, PlanMeasured
 from workbench.exchanges import EXCHANGES
-from workbench.exchanges.capabilities import with_options
+from workbench.exchanges.capabilities import USUAL, with_options
 from workbench.exchanges.exchange import exchange_of
 from workbench.experiment import Experiment
 from workbench.models.adapters import build_model
@@ -174,18 +174,29 @@ def build_timed(_config: Mapping[str, Any]) -> nn.Module:
     return mlp(*WIDTHS)
 
 
-def probe_links(rank: int, num_workers: int, meeting: str) -> dict[str, Any]:
-    """Measure `ddp` and the links as the advisor does; return the events and the seconds that it took."""
+def probe_links(rank: int, num_workers: int, meeting: str, exchanges: Sequence[str]) -> dict[str, Any]:
+    """Measure `ddp` with each exchange, and the links, as the advisor does.
+
+    Without exchanges, those that divide the model are measured.
+
+    Returns:
+        The events and the seconds that it took.
+    """
     experiment = Experiment(
         model="tests.benchmarks.exchanges:build_timed",
         data={"name": "tests.benchmarks.exchanges:load_inputs", "num_samples": 64 * BATCH},
         objectives=[{"metric": "val_loss", "goal": "minimize"}],
         training={"optimizer": "adamw"},
     )
-    order = PlanProbe(
-        (PartialPlan.of(strategy="ddp", micro_batch=BATCH, accumulation=1),),
-        warmup_steps=2, num_steps=STEPS_IN_TURN,
-    )  # fmt: skip
+    whole, whole_batch = {"micro_batch": BATCH, "accumulation": 1}, 2 * BATCH
+    plans = [PartialPlan.of(strategy="ddp", exchange=name, **whole) for name in exchanges] or [
+        PartialPlan.of(strategy="tensor", tensor=2, micro_batch=whole_batch, accumulation=1),
+        PartialPlan.of(
+            strategy="pipeline", stages=2, micro_batch=whole_batch // NUM_MICRO_BATCHES,
+            accumulation=NUM_MICRO_BATCHES,
+        ),
+    ]  # fmt: skip
+    order = PlanProbe(tuple(plans), warmup_steps=2, num_steps=STEPS_IN_TURN)
     found: list[Event] = []
     task = TrialTask(
         "benchmark", 0, 0, experiment.model_dump_json(), rank=rank, num_workers=num_workers,
@@ -194,22 +205,46 @@ def probe_links(rank: int, num_workers: int, meeting: str) -> dict[str, Any]:
     began_s = time.perf_counter()
     ended = run_trial(task, lambda event: found.append(event) is not None)
     assert ended.state == "complete", ended.traceback
-    measured = [each.model_dump(mode="json") for each in found if isinstance(each, PlanMeasured)]
+    measured = [
+        each.model_copy(update={"workers_per_node": [1, 1]}).model_dump(mode="json")
+        for each in found
+        if isinstance(each, PlanMeasured)
+    ]
     return {"seconds": time.perf_counter() - began_s, "measured": measured}
 
 
-def choose(probed: dict[str, Any], times_s: dict[str, float]) -> dict[str, Any]:
-    """Return which exchange the advisor chooses, and how that compares with the fastest that was timed."""
-    measured = [
-        PlanMeasured.model_validate({**each, "workers_per_node": [1, 1]}) for each in probed["measured"]
-    ]
+def choose(megabits_per_s: int, times_s: dict[str, float]) -> dict[str, Any]:
+    """Return what the advisor chooses on a link, and how that compares with the fastest that was timed.
+
+    From one probe follows which exchanges are worth timing; where workers wait as long as they compute, so
+    are exact ways that divide the model. The fastest of all that was timed is chosen; of the exact ones, too.
+    """
+
+    def probe(*exchanges: str) -> list[PlanMeasured]:
+        nonlocal probe_s
+        found = run_together(megabits_per_s, exchanges=exchanges)
+        probe_s += found["seconds"]
+        return [PlanMeasured.model_validate(each) for each in found["measured"]]
+
+    probe_s = 0.0
+    measured = probe(USUAL)
     # Those with a period agree less often than each step, which is the user's decision.
-    forecast = [each.exchange for each in forecast_exchanges(measured)]
-    chosen, *others = [name for name in forecast if name in times_s and name not in WITH_PERIOD]
+    names = {name for name in MEASURED if name not in WITH_PERIOD}
+    waits_s, step_s = measured[0].parts_s["communication"], measured[0].step_time_s or 0.0
+    others = sorted(worth_timing(measured, names) - {USUAL})
+    measured += probe(*others) if others else []
+    timed_s = {str(each.plan.get("exchange", USUAL)): each.step_time_s or 0.0 for each in measured}
+    exact_s = {USUAL: timed_s[USUAL]}
+    if waits_s >= 0.5 * step_s:
+        exact_s |= {str(each.plan["strategy"]): each.step_time_s or 0.0 for each in probe()}
+    chosen, exact = min(timed_s, key=timed_s.__getitem__), min(exact_s, key=exact_s.__getitem__)
     return {
         "chosen": chosen,
-        "slower_than_fastest": times_s[chosen] / min(times_s[name] for name in (chosen, *others)) - 1.0,
-        "probe_seconds": probed["seconds"],
+        "slower_than_fastest": times_s[chosen] / min(times_s[name] for name in names) - 1.0,
+        "exact": exact,
+        "exact_slower_than_fastest": times_s[exact] / min(times_s[name] for name in (USUAL, *DIVIDING)) - 1.0,
+        "timed": sorted(timed_s.keys() | exact_s.keys()),
+        "probe_seconds": probe_s,
     }
 
 
@@ -340,15 +375,22 @@ def _batches(num_samples: int, seed: int) -> Iterator[np.ndarray]:
 
 
 def work(
-    rank: int, num_workers: int, meeting: str, *, rounds: int, seeds: int, is_slowed: bool, probes: bool
+    rank: int,
+    num_workers: int,
+    meeting: str,
+    *,
+    rounds: int,
+    seeds: int,
+    is_slowed: bool,
+    exchanges: Sequence[str] | None,
 ) -> None:
     """Be one of the workers: time steps, race where there are no rounds, or measure as the advisor does."""
     torch.set_num_threads(1)
     if rank == 0:
         meeting = f"{open_meeting_point(meeting)}/bench"
         print(meeting, flush=True)
-    if probes:
-        found_by_probe = probe_links(rank, num_workers, meeting)
+    if exchanges is not None:
+        found_by_probe = probe_links(rank, num_workers, meeting, exchanges)
         if rank == 0:
             print(json.dumps(found_by_probe), flush=True)
         return
@@ -370,7 +412,7 @@ def run_together(
     seeds: int = 0,
     is_slowed: bool = False,
     on_a_node: int = 1,
-    probes: bool = False,
+    exchanges: Sequence[str] | None = None,
 ) -> Any:
     """Return what workers on two machines found on a link."""
     network = Network()
@@ -394,7 +436,8 @@ def run_together(
                 "--seeds",
                 str(seeds),
             ]
-            words += ["--slowed"] * is_slowed + ["--probe"] * probes
+            words += ["--slowed"] * is_slowed
+            words += [] if exchanges is None else ["--probe", *exchanges]
             named = ["unshare", "--uts", "sh", "-c", f'hostname node{place.address}; exec "$@"', "sh"]
             process = subprocess.Popen([*place.prefix, *named, *words], stdout=subprocess.PIPE, text=True)
             started.append(process)
@@ -426,12 +469,13 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--meeting", default="")
     parser.add_argument("--slowed", action="store_true")
-    parser.add_argument("--probe", action="store_true")
+    parser.add_argument("--probe", nargs="*", default=None)
     options = parser.parse_args()
     if options.rank is not None:
         work(
             options.rank, options.workers, options.meeting,
-            rounds=options.rounds, seeds=options.seeds, is_slowed=options.slowed, probes=options.probe,
+            rounds=options.rounds, seeds=options.seeds, is_slowed=options.slowed,
+            exchanges=options.probe,
         )  # fmt: skip
         return
     reason = why_not()
@@ -443,13 +487,17 @@ def main() -> None:
         began_s = time.perf_counter()
         times_s[link] = run_together(limit, rounds=options.rounds)
         tried_s = time.perf_counter() - began_s
-        choices[link] = choose(run_together(limit, probes=True), times_s[link]) | {"trial_seconds": tried_s}
+        choices[link] = choose(limit, times_s[link]) | {"trial_seconds": tried_s}
     show(times_s, "seconds per step")
-    print(f"\n{'the advisor chooses':30}{'exchange':>12}{'slower':>10}{'probe, s':>10}{'all, s':>10}")
+    print(
+        f"\n{'the advisor chooses':16}{'exchange':>12}{'slower':>9}{'exact':>12}{'slower':>9}"
+        f"{'probes, s':>11}{'all, s':>9}"
+    )
     for link, choice in choices.items():
         print(
-            f"{link:30}{choice['chosen']:>12}{choice['slower_than_fastest']:>10.1%}"
-            f"{choice['probe_seconds']:10.1f}{choice['trial_seconds']:10.1f}"
+            f"{link:16}{choice['chosen']:>12}{choice['slower_than_fastest']:>9.1%}{choice['exact']:>12}"
+            f"{choice['exact_slower_than_fastest']:>9.1%}{choice['probe_seconds']:11.1f}"
+            f"{choice['trial_seconds']:9.1f}"
         )
     by_nodes_s = {
         link: run_together(limit, rounds=options.rounds, on_a_node=2) for link, limit in LINKS.items()

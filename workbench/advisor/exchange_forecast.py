@@ -1,8 +1,8 @@
 """Seconds per step of every exchange, from the probe of a model and one sweep of the links; nothing is run.
 
-What a step computes is the time of `ddp` without waiting for the others. How much of an exchange hides behind
-the backward pass is read off the measured steps of `ddp`, which the law must repeat. Steps that were measured
-with an exchange replace its prediction.
+What a step computes is the time of `ddp` without the exchange, but with waiting for slower workers. How much
+of an exchange hides behind the backward pass is read off the measured steps of `ddp`, which the law must
+repeat. Steps that were measured with an exchange replace its prediction.
 """
 
 from __future__ import annotations
@@ -21,6 +21,9 @@ from workbench.plan import EXCHANGE_OPTIONS, PartialPlan, Plan
 
 _SAME_LINK_S = 3600.0
 """Sweeps that lie further apart may have seen another network."""
+_MAX_TIMED = 3
+_CLEARLY_SLOWER = 1.5
+"""How many approximate exchanges are timed, and how much slower than the fastest these may be predicted."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +95,29 @@ def forecast_exchanges(
     return _forecast(links, plan, reference, latest.exchanges, dict(alike))
 
 
+def worth_timing(measured: Sequence[PlanMeasured], names: Iterable[str]) -> set[str]:
+    """Return which exchanges to time: exact ones, unknown ones, and those that are predicted to be fastest.
+
+    Args:
+        measured: Of one setting; where it allows no prediction, all are worth it.
+        names: The exchanges that are considered.
+    """
+    wanted = set(names)
+    try:
+        forecasts = [each for each in forecast_exchanges(measured) if each.exchange in wanted]
+    except ExperimentError:
+        return wanted
+    exact, others = ([each for each in forecasts if each.is_exact is kind] for kind in (True, False))
+    slow = {each.exchange for each in others[_MAX_TIMED:]}
+    if forecasts:
+        longest_s = _CLEARLY_SLOWER * forecasts[0].step_time_s.value
+        slow |= {each.exchange for each in others if each.step_time_s.value > longest_s}
+    # What takes more steps must at least make faster ones.
+    if exact:
+        slow |= {each.exchange for each in others if each.step_time_s.low > exact[0].step_time_s.high}
+    return wanted - slow
+
+
 @dataclass(frozen=True)
 class _Links:
     """What connects the workers of a plan: all of them, those of a node, and one of each node.
@@ -152,10 +178,12 @@ def _forecast(
 ) -> list[ExchangeForecast]:  # fmt: skip
     assert reference.step_time_s is not None
     waited_s = reference.parts_s.get("communication", 0.0)
-    computes_s = reference.step_time_s - waited_s
+    # All replicas wait for the slowest one, however little they send.
+    straggling_s = min(reference.straggling_s or 0.0, waited_s)
+    computes_s = reference.step_time_s - waited_s + straggling_s
     usual = links.agreement_s(exchanges[USUAL], plan.replicas) if USUAL in exchanges else None
     # Part of what is sent during the backward pass hides behind it; a shared link may also be slower.
-    seen = waited_s / usual[0] if usual is not None and usual[0] > 0.0 else 1.0
+    seen = (waited_s - straggling_s) / usual[0] if usual is not None and usual[0] > 0.0 else 1.0
     found: list[ExchangeForecast] = []
     for name, traffic in exchanges.items():
         agreement = links.agreement_s(traffic, plan.replicas)

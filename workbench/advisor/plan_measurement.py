@@ -24,6 +24,7 @@ from workbench.advisor.choices import (
     is_open,
     with_divided_models,
 )
+from workbench.advisor.exchange_forecast import worth_timing
 from workbench.advisor.loaders import loader_numbers
 from workbench.advisor.plans import (
     SAME,
@@ -214,8 +215,11 @@ class PlanMeasurer:
             value = reference.get(dimension.name)
             if dimension.advised_for == "speed" and value in choices.options[dimension.name]:
                 base = base | PartialPlan.of(**{dimension.name: value})
-        variants = [base, *alternatives(base, choices.options, "speed")]
-        for variant in variants:
+        self._measure_variant(choices, base)
+        exchanges = worth_timing(self._measured, map(str, choices.options["exchange"]))
+        others = alternatives(base, choices.options, "speed")
+        variants = [base, *(each for each in others if each.get("exchange") in exchanges)]
+        for variant in variants[1:]:
             self._measure_variant(choices, variant)
         if self._waits_for_links(base):
             self.choices = choices = with_divided_models(choices, self._experiment)

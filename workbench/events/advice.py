@@ -46,6 +46,9 @@ class PlanMeasured(EventHeader):
         default_factory=dict,
         description="Median seconds per step: data, forward, backward, communication, update.",
     )
+    straggling_s: float | None = Field(
+        default=None, description="Seconds per step that a worker waits for slower ones, exchanging nothing."
+    )
     samples_per_s: float | None = Field(default=None, description="Over all workers.")
     peak_bytes: int | None = Field(default=None, description="Peak memory of one worker.")
     step_flops: float | None = Field(

@@ -102,12 +102,15 @@ class StepTimes:
         spread_s: Their interquartile range.
         parts_s: Median seconds of each part: data, forward, backward, communication, update. Communication
             is left out where it is not known.
+        straggling_s: Median seconds for which a worker waits for the slowest one after a step that exchanges
+            nothing; None where it is not known.
     """
 
     num_steps: int
     step_time_s: float
     spread_s: float
     parts_s: dict[str, float]
+    straggling_s: float | None = None
 
     @property
     def input_stall(self) -> float:

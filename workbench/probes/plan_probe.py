@@ -305,6 +305,7 @@ class _Probe:
                 "step_time_s": times.step_time_s,
                 "step_time_spread_s": times.spread_s,
                 "parts_s": times.parts_s,
+                "straggling_s": times.straggling_s,
                 "samples_per_s": global_batch / times.step_time_s,
                 "step_flops": step_flops,
                 "utilisation": used,

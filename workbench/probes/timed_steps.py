@@ -6,7 +6,9 @@ what it means when memory runs out, is left to `probe`.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
+import statistics
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
@@ -94,6 +96,7 @@ class TimedSteps:
         """
         steps: list[Mapping[str, float]] = []
         alone: list[Mapping[str, float]] = []
+        waits_s: list[float] = []
         has_time = _clock(num_steps, longest_s, shortest_s)
         while self._continues(len(steps), MIN_STEPS + self._num_settling, has_time(len(steps))):
             steps.append(self._mean_step())
@@ -101,8 +104,12 @@ class TimedSteps:
                 with self._alone():
                     _meet(self._parts.worker, 0.0)
                     alone.append(self._step(next(self._batches), updates=False))
+                    began_s = perf_counter()
+                    _meet(self._parts.worker, 0.0)
+                    waits_s.append(perf_counter() - began_s)
         is_known = compares or self._parts.worker.num_workers == 1
-        return summarise(steps, alone if is_known else None, comes_in_bursts=self._has_loaders)
+        found = summarise(steps, alone if is_known else None, comes_in_bursts=self._has_loaders)
+        return dataclasses.replace(found, straggling_s=statistics.median(waits_s) if waits_s else None)
 
     def make(self, longest_s: float) -> int:
         """Make steps for a while, at least three, without waiting for the device after each.

@@ -44,10 +44,10 @@ class _Layer(nn.Module):
     def can_wait(layer: Any) -> bool:
         return True
 
-    def forward(self, inputs: Tensor) -> Tensor:
-        if not (torch.is_grad_enabled() and self.weight.requires_grad and self.is_batch(inputs)):
-            return self.outputs(inputs)
-        return _Later.apply(inputs, self.weight, self)
+    def forward(self, input: Tensor) -> Tensor:
+        if not (torch.is_grad_enabled() and self.weight.requires_grad and self.is_batch(input)):
+            return self.outputs(input)
+        return _Later.apply(input, self.weight, self)
 
     def is_batch(self, inputs: Tensor) -> bool:
         return True
