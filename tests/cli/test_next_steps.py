@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 import workbench as wb
-from tests.builders.recorded_runs import EXPERIMENT, record_run
+from tests.builders.recorded_runs import EXPERIMENT, append, begin, finish, record_run, trial_events
 from tests.services.shell import Shell
-from workbench.errors import ArgumentError
+from workbench.errors import ArgumentError, RunError
 from workbench.live_feed.available_actions import offers_of_run, offers_of_trial
 from workbench.plots.report_model import describe_export
 from workbench.runs.bundle_formats import formats_of
@@ -30,6 +30,9 @@ def test_an_automl_run_is_exported_as_its_result_wherever_that_is_offered(
     assert f"workbench export {automatic.run_id} --to best\n" in shell("show", automatic.run_id)[1]
     [offer] = [one for one in offers_of_run(automatic.row, history, is_advice=False) if one.kind == "export"]
     assert ("ONNX graph" in offer.explanation, [field.name for field in offer.fields]) == (True, ["to"])
+    assert "compress" not in {one.kind for one in offers_of_run(automatic.row, history, is_advice=False)}
+    with pytest.raises(RunError, match=f"model of one fold.*{automatic.run_id}.*export"):
+        automatic.compress()
     assert describe_export(automatic.experiment).startswith("the result as one ONNX graph")
     with pytest.raises(ArgumentError, match="cannot be written as openvino; allowed: onnx"):
         automatic.export("best", format="openvino")
@@ -50,3 +53,14 @@ def test_the_formats_that_a_dialog_offers_are_those_that_export_writes(automatic
         if one.kind == "export"
     ]  # fmt: skip
     assert "format" not in [field.name for field in offer.fields]
+
+
+def test_resume_is_not_offered_where_nothing_is_left_to_try(tmp_path: Path) -> None:
+    with Store.open(str(tmp_path / "store.sqlite")) as store:
+        run_id = store.create_run(wb.Experiment(**{**EXPERIMENT, "budget": {"trials": 1}}))
+        failed = trial_events(0, at_s=1, state="failed", reason="error")
+        append(store, run_id, [*begin(), *failed, *finish(3, "failed", "failures")])
+        run = wb.attach(run_id, store=store)
+        kinds = {one.kind for one in offers_of_run(run.row, run.history, is_advice=False)}
+    assert "resume" not in kinds
+    assert "extend" in kinds

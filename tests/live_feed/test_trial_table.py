@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import struct
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,10 @@ from workbench.events import TrialReported
 from workbench.experiment import Experiment
 from workbench.history import History
 from workbench.live_feed.available_actions import offers_of_run
+from workbench.live_feed.chart import ChartUpdates
 from workbench.live_feed.feed import Feed
-from workbench.live_feed.protocol import Subscription, TableQuery
+from workbench.live_feed.frames import Numbers
+from workbench.live_feed.protocol import ChartQuery, Subscription, TableQuery
 from workbench.live_feed.run_summaries import run_detail
 from workbench.live_feed.run_tail import RunTail
 from workbench.live_feed.trial_detail import trial_detail
@@ -190,5 +193,11 @@ def test_errors_of_automl_are_in_the_unit_of_the_target(tmp_path: Path) -> None:
     shown = dict(zip((column.label for column in table.columns), table.rows[0].cells, strict=True))
     assert (shown["val_mae"], shown["val_loss (standardised)"]) == (4.0, 0.25)
     assert numbers(tail, text="val_mae > 3 val_loss < 1") == [0]
+    drawn, query = Numbers(), ChartQuery(metric="val_mean_absolute_error", shown="all")
+    chart = ChartUpdates().next_update(tail, query, drawn)
+    assert chart is not None
+    assert chart.y_title == "val_mae"
+    [curve] = chart.curves
+    assert struct.unpack_from("<f", drawn.to_bytes(), curve.y.offset) == (4.0,)
     assert detail is not None
     assert detail.values == {"val_mae": 4.0, "val_loss (standardised)": 0.25}

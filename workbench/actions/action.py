@@ -21,6 +21,8 @@ class Standing:
     is_replay: bool = False
     num_trials: int = 0
     has_best: bool = False
+    has_nothing_left: bool = False
+    """Whether all trials that its budget allows have failed, so that only a larger one continues it."""
     trains_model: bool = False
     """Whether its trials train a model of torch, and leave its weights."""
     pinned: bool = False

@@ -145,8 +145,8 @@ _DECLARED = (
         "process",
         explanation="It continues with the experiment with which it was started, and your code as it is now. "
         "For a corrected file, start a new run.",
-        for_run=lambda run: run.state in _INTERRUPTED and run.is_sweep, may_launch=True,
-        detaches=True, answer="the run continues", examples=("workbench resume last",),
+        for_run=lambda run: run.state in _INTERRUPTED and run.is_sweep and not run.has_nothing_left,
+        may_launch=True, detaches=True, answer="the run continues", examples=("workbench resume last",),
     ),
     Action(
         "extend", "Extend", "Give a run a larger budget. A run that has ended continues with a new driver.",

@@ -10,6 +10,7 @@ import click
 from workbench.cli.options import (
     Count,
     address_option,
+    command_line,
     example,
     json_option,
     launcher_option,
@@ -125,5 +126,7 @@ def _print_result(
         click.echo(f"time    {whole}: {', '.join(rest)}")
         click.echo(f"run     {found.run.run_id}")
         click.echo(f"use it  wb.AutoML.attach({found.run.run_id!r}).predict(...)")
+        if document["used"]:
+            click.echo(f"export  {command_line('export', found.run.run_id, to='best')}")
     code = exit_code_of_run(history, state)
     return 0 if code == _NONE_COMPLETE and document["used"] else code

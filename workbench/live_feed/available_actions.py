@@ -13,6 +13,7 @@ from workbench.formatting import format_duration, format_value
 from workbench.history import History, Trial
 from workbench.live_feed.action_messages import Offer, OfferField
 from workbench.runs.bundle_formats import formats_of
+from workbench.runs.descriptions import has_nothing_left
 from workbench.space import Choice, Domain, describe, describe_condition
 from workbench.store import RunRow
 
@@ -24,8 +25,9 @@ def offers_of_run(row: RunRow, history: History, *, is_advice: bool) -> tuple[Of
     best = history.best()
     standing = Standing(
         state=row.state, is_advice=is_advice, is_replay=history.replay_of is not None,
-        num_trials=len(history.trials), has_best=best is not None, pinned=row.pinned, archived=row.archived,
-        trains_model=history.experiment.trains_model,
+        num_trials=len(history.trials), has_best=best is not None, has_nothing_left=has_nothing_left(history),
+        pinned=row.pinned, archived=row.archived,
+        trains_model=_trains_models(history),
     )  # fmt: skip
     labels = {"name": row.name, "notes": row.notes}
     return tuple(
@@ -37,12 +39,17 @@ def offers_of_run(row: RunRow, history: History, *, is_advice: bool) -> tuple[Of
 
 def offers_of_trial(run_id: str, state: RunState, history: History, trial: Trial) -> tuple[Offer, ...]:
     """Return what can be done with a trial in its present state."""
-    standing = Standing(state=state, trial_state=trial.state, trains_model=history.experiment.trains_model)
+    standing = Standing(state=state, trial_state=trial.state, trains_model=_trains_models(history))
     return tuple(
         _offer(action, run_id, history, trial.params, trial.number)
         for action in ACTIONS.values()
         if action.for_trial is not None and action.for_trial(standing)
     )
+
+
+def _trains_models(history: History) -> bool:
+    """Return whether a trial leaves a model that stands for itself; one of AutoML is that of one fold."""
+    return history.experiment.trains_model and not is_automatic(history.experiment)
 
 
 def _offer(

@@ -9,10 +9,10 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from workbench.errors import ArgumentError
-from workbench.experiment.automatic import is_automatic
 from workbench.formatting import format_value
 from workbench.history import History, Trial
 from workbench.history.lineage import describe_source
+from workbench.live_feed.metric_units import shown_as
 from workbench.live_feed.protocol import TableColumn, TableQuery, TrialRow, TrialTable
 from workbench.live_feed.run_tail import RunTail
 from workbench.live_feed.trial_filter import matches, read_filter
@@ -49,7 +49,7 @@ def trial_table(tail: RunTail, query: TableQuery) -> TrialTable:
 
     def row(trial: Trial, num_repeats: int = 1) -> TrialRow:
         named = history.mean_values(trial).items() if num_repeats > 1 else ()
-        means = {f"value:{name}": _shown_as(history, name)[1] * value for name, value in named}
+        means = {f"value:{name}": shown_as(history.experiment, name)[1] * value for name, value in named}
         return TrialRow(
             number=trial.number, state=trial.state, reason=trial.reason,
             is_best=trial.number in leading, num_repeats=num_repeats,
@@ -157,8 +157,9 @@ def _columns(history: History, metrics: list[str]) -> list[TableColumn]:
     columns = [
         TableColumn(key="number", label="trial", kind="number"),
         TableColumn(key="state", label="state", kind="state"),
-        *(TableColumn(key=f"value:{name}", label=name_apart("values", _shown_as(history, name)[0], params),
-                      kind="value") for name in metrics),
+        *(TableColumn(key=f"value:{name}", kind="value",
+                      label=name_apart("values", shown_as(history.experiment, name)[0], params))
+          for name in metrics),
         *(TableColumn(key=f"param:{name}", label=name_apart("params", name, metrics), kind="param")
           for name in params),
         *(TableColumn(key=key, label=label, kind="progress") for key, (label, _) in _PROGRESS.items()),
@@ -172,16 +173,6 @@ def _columns(history: History, metrics: list[str]) -> list[TableColumn]:
     ]
 
 
-def _shown_as(history: History, metric: str) -> tuple[str, float]:
-    """Return what a metric is called and its factor: errors of AutoML are in the unit of the target."""
-    if not is_automatic(history.experiment):
-        return metric, 1.0
-    # Loaded for such runs only.
-    from workbench.automl_pipeline.candidate_results import metrics_in_unit_of_target
-
-    return metrics_in_unit_of_target(history.experiment).get(metric, (metric, 1.0))
-
-
 def _value(history: History, trial: Trial, key: str) -> Any:
     if key == "number":
         return trial.number
@@ -190,7 +181,7 @@ def _value(history: History, trial: Trial, key: str) -> Any:
     kind, _, name = key.partition(":")
     if kind == "value":
         found = trial.values.get(name, trial.last_values.get(name))
-        return None if found is None else _shown_as(history, name)[1] * found
+        return None if found is None else shown_as(history.experiment, name)[1] * found
     return trial.params.get(name) if kind == "param" else _PROGRESS[key][1](trial)
 
 
