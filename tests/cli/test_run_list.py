@@ -45,10 +45,10 @@ def test_labels_are_shown_and_filter_the_list(shell: Shell) -> None:
 
 
 def test_last_means_runs_with_trials_and_the_list_marks_advice(shell: Shell) -> None:
+    request = AdviceRequested(objective="time", host="here", versions={})
     with Store.open(str(shell.folder / "store.sqlite")) as store:
         advice = [store.create_run(Experiment(**EXPERIMENT)) for _ in range(2)]
         for run_id in advice:
-            request = AdviceRequested(objective="time", host="here", versions={})
             append(store, run_id, [request, RunStateChanged(state="running")])
     assert shell.json("show", "last")["run_id"] == advice[1], "there is no other run"
     assert "kind" in shell("list")[1]
