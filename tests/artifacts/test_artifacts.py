@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
-from workbench.artifacts import Artifacts, disk_fault
+from workbench.artifacts import Artifacts, disk_fault, open_artifacts
 from workbench.artifacts.remote import RemoteArtifacts
 from workbench.errors import ArtifactsError
 
@@ -20,13 +20,13 @@ from workbench.errors import ArtifactsError
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Artifacts:
     match request.param:
         case "path":
-            return Artifacts.at(tmp_path / "runs" / "one")
+            return open_artifacts(tmp_path / "runs" / "one")
         case "file URL":
-            return Artifacts.at(f"file://{tmp_path}/runs/one")
+            return open_artifacts(f"file://{tmp_path}/runs/one")
         case "memory":
-            return Artifacts.at(f"mock:///{tmp_path.name}/runs/one?unique={tmp_path}")
+            return open_artifacts(f"mock:///{tmp_path.name}/runs/one?unique={tmp_path}")
         case "s3":
-            return Artifacts.at(request.getfixturevalue("s3_server").url(f"{tmp_path.name}/runs/one"))
+            return open_artifacts(request.getfixturevalue("s3_server").url(f"{tmp_path.name}/runs/one"))
         case _:
             (tmp_path / "tree").mkdir()
             tree = SubTreeFileSystem(str(tmp_path / "tree"), LocalFileSystem())
@@ -72,12 +72,14 @@ def test_a_missing_file_is_told_with_its_place(place: Artifacts) -> None:
 
 def test_another_process_opens_the_same_place(tmp_path: Path) -> None:
     program = (
-        "import sys; from workbench.artifacts import Artifacts; Artifacts.at(sys.argv[1]).write('x', b'!')"
+        "import sys\n"
+        "from workbench.artifacts import open_artifacts\n"
+        "open_artifacts(sys.argv[1]).write('x', b'!')\n"
     )
     url = f"file://{tmp_path}/a%20b"
     subprocess.run([sys.executable, "-c", program, url], check=True)
     assert (tmp_path / "a b" / "x").read_bytes() == b"!"
-    assert Artifacts.at(url).read("x") == b"!"
+    assert open_artifacts(url).read("x") == b"!"
 
 
 @pytest.mark.parametrize(
@@ -90,7 +92,7 @@ def test_another_process_opens_the_same_place(tmp_path: Path) -> None:
 )
 def test_keys_in_a_url_are_never_told(url: str) -> None:
     with pytest.raises(ArtifactsError) as caught:
-        Artifacts.at(url).write("x", b"")
+        open_artifacts(url).write("x", b"")
     for text in (str(caught.value), repr(caught.value)):
         assert "secret-word" not in text
         assert "hidden-word" not in text
@@ -103,18 +105,18 @@ def test_keys_in_a_url_are_never_told(url: str) -> None:
 def test_a_process_that_is_killed_while_it_writes_leaves_the_file_that_was_there(tmp_path: Path) -> None:
     program = (
         "import os, sys\n"
-        "from workbench.artifacts import Artifacts\n"
+        "from workbench.artifacts import open_artifacts\n"
         "os.replace = lambda *_: os.kill(os.getpid(), 9)\n"
-        "Artifacts.at(sys.argv[1]).write('x', b'half')\n"
+        "open_artifacts(sys.argv[1]).write('x', b'half')\n"
     )
-    place = Artifacts.at(tmp_path)
+    place = open_artifacts(tmp_path)
     place.write("x", b"whole")
     assert subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=False).returncode == -9
     assert place.read("x") == b"whole"
 
 
 def test_a_full_disk_is_told_from_a_mistake_of_a_program(tmp_path: Path) -> None:
-    place = Artifacts.at(tmp_path / "trial")
+    place = open_artifacts(tmp_path / "trial")
     place.prepare()
     full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     wrapped = RuntimeError("torch says this")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from workbench.artifacts import Artifacts
+from workbench.artifacts import open_artifacts
 from workbench.cli.doctor_exposure import find_exposures
 from workbench.experiment import Experiment
 from workbench.head import local_head
@@ -160,4 +160,4 @@ def test_the_head_listens_on_loopback_only_and_its_files_are_private(
 
 
 def test_artifacts_on_a_url_are_left_to_whoever_keeps_them(tmp_path: Path) -> None:
-    Artifacts.at(f"mock:///{tmp_path.name}").claim()
+    open_artifacts(f"mock:///{tmp_path.name}").claim()

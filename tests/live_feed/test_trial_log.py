@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from workbench.artifacts import Artifacts
+from workbench.artifacts import open_artifacts
 from workbench.live_feed.trial_log import (
     MAX_LINES,
     TrialLog,
@@ -67,7 +67,7 @@ def test_each_worker_has_its_log(tmp_path: Path) -> None:
     log_of(tmp_path, "second\n", rank=1)
     found = reader(tmp_path, rank=1).read()
     assert (found.ranks, found.lines) == ((0, 1), ("second",))
-    artifacts = Artifacts.at(tmp_path)
+    artifacts = open_artifacts(tmp_path)
     assert find_log(artifacts, 3, 1) == log_file(tmp_path, 3, 1)
     assert find_log(artifacts, 3, 2) is None
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.artifacts import Artifacts
+from workbench.artifacts import open_artifacts
 from workbench.errors import RunError
 from workbench.remote import code_archive
 from workbench.remote.code_archive import pack, unpack, unpacked
@@ -139,7 +139,7 @@ def test_code_lies_elsewhere_on_another_machine(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     there = write(tmp_path / "there", {"net.py": "x = 1", "sub/data.csv": "1"})
     content = pack(there).content
-    artifacts = Artifacts.at(tmp_path / "run")
+    artifacts = open_artifacts(tmp_path / "run")
     artifacts.write("code.zip", content)
     origin = Origin(
         str(there / "sub"), (str(there), str(tmp_path / "elsewhere"), str(there / "sub")), str(there),

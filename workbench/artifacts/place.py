@@ -1,4 +1,4 @@
-"""The interface of all artifact places, and how to open one by path or URL."""
+"""The interface of all places of artifacts."""
 
 from __future__ import annotations
 
@@ -6,9 +6,6 @@ import contextlib
 import uuid
 from abc import ABC, abstractmethod
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
-
-from workbench.errors import ArtifactsError
 
 
 class Artifacts(ABC):
@@ -18,30 +15,6 @@ class Artifacts(ABC):
     """What opens it in another process; it may hold keys, so it is not for showing."""
     is_local: bool
     """Whether it lies on this machine."""
-
-    @staticmethod
-    def at(place: str | Path) -> Artifacts:
-        """Return the folder on a path or URL; nothing is opened yet.
-
-        Args:
-            place: A path, or a URL such as `file:///data/runs` or `s3://bucket/runs?region=eu-west-1`.
-        """
-        text = str(place)
-        parts = urlsplit(text) if "://" in text else None
-        if parts is not None and parts.scheme != "file":
-            from workbench.artifacts.remote import RemoteArtifacts
-
-            return RemoteArtifacts(text)
-        from workbench.artifacts.local import LocalArtifacts
-
-        if parts is None:
-            return LocalArtifacts(Path(text).expanduser().absolute())
-        if parts.netloc not in ("", "localhost") or not parts.path:
-            raise ArtifactsError(
-                f"file://{parts.netloc.rpartition('@')[2]}{parts.path} is not a folder of this machine",
-                allowed="such as file:///data/runs",
-            )
-        return LocalArtifacts(Path(unquote(parts.path)))
 
     @property
     @abstractmethod

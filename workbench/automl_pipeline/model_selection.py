@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from workbench.actions import suggest
-from workbench.artifacts import Artifacts
+from workbench.artifacts import open_artifacts
 from workbench.automl_pipeline.candidates import NUM_ENSEMBLED
 from workbench.automl_pipeline.ensemble import select, weighted_mean
 from workbench.automl_pipeline.preparation import Fold, Interpreter, LearningData
@@ -229,7 +229,7 @@ def _model(run: Run, trial: Trial, learning: LearningData, number: int) -> nn.Mo
     name = artifacts.name_of(trial.best_checkpoint)
     if name is None:  # the artifacts of the run have been moved since
         folder, _, name = trial.best_checkpoint.rpartition("/")
-        artifacts = Artifacts.at(folder)
+        artifacts = open_artifacts(folder)
     with fetched(artifacts, name) as path:
         return load_model(
             run.experiment, trial.params, path,

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import tempfile
-from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from workbench.cli.lazy_groups import LazyGroup
-from workbench.cli.options import Count, attach, example, json_option, store_option
+from workbench.cli.options import Count, example, json_option, store_option
 from workbench.cli.output import echo, make_console, print_json, print_note
-from workbench.cli.place_run import NEEDS_MODEL
+from workbench.cli.tiers_files import NEEDS_MODEL, placing
 from workbench.formatting import format_bytes, format_duration, format_number, format_percent, format_range
 
 if TYPE_CHECKING:
@@ -137,24 +135,6 @@ def simulate(file: Path, requests: int, seed: int, as_json: bool) -> None:
     if tiers.privacy.report_leak:
         print_note("privacy.report_leak: `workbench place plan` measures what can be recovered from features")
     _show(tiers, system, played_plans(system, requests, seed=seed), None, as_json=as_json)
-
-
-@contextlib.contextmanager
-def placing(file: Path) -> Iterator[TiersFile]:
-    """Read a file of tiers whose `place.from` is then a bundle with stages, for the time of the context."""
-    from workbench.deploy.placement.tiers_file import read_tiers
-    from workbench.deploy.tiers.placing import placed
-
-    with tempfile.TemporaryDirectory(prefix="workbench-place-") as temporary:
-        tiers = read_tiers(file)
-        if tiers.place.source is not None and tiers.place.source not in tiers.models_of_ends().values():
-            print_note("place.from is not used: place.models names the models of both tiers")
-        yield placed(tiers, file.parent, Path(temporary), export=_export)
-
-
-def _export(name: str, folder: Path) -> None:
-    run_id, _, trial = name.rpartition("/")
-    attach(run_id).export(folder, trial=int(trial) if trial.isdigit() else None, format="onnx")
 
 
 def _assemble(tiers: TiersFile, folder: Path) -> tuple[System, float]:

@@ -10,6 +10,7 @@ import click
 
 from workbench.cli.options import FiniteRange, example, json_option, store_option
 from workbench.cli.output import echo, make_console, make_table, print_json, print_note
+from workbench.cli.tiers_files import NEEDS_MODEL, placing
 from workbench.errors import ArgumentError
 from workbench.formatting import format_bytes, format_duration, format_percent, format_range, parse_duration_s
 
@@ -21,13 +22,6 @@ if TYPE_CHECKING:
     from workbench.deploy.placement.tiers_file import TiersFile
     from workbench.deploy.tiers.measured_run import Measured, Probes
     from workbench.deploy.tiers.prediction import Expected
-
-
-NEEDS_MODEL = (
-    "place.from in FILE names the model, a bundle or a trial such as last/best, which must exist. "
-    "docs/guides/tiers.yaml needs the bundle docs/guides/digits-exits; the guide on tiers trains and exports "
-    "one."
-)
 
 
 @click.command("run")
@@ -53,7 +47,6 @@ def run(
     On this machine one process is started for each tier, and one for each link, which slows it down. Samples
     of the validation split are sent at random moments.
     """
-    from workbench.cli.place import placing
     from workbench.deploy.placement.assembly import bundle_of
     from workbench.deploy.placement.scheduler_plans import recommend
     from workbench.deploy.placement.schedulers import SCHEDULERS

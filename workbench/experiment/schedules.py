@@ -5,36 +5,17 @@ Computing rates is left to planning and training; a schedule of another package 
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import AfterValidator, Field, JsonValue, NonNegativeFloat, ValidationError, WithJsonSchema
+from pydantic import Field, JsonValue, NonNegativeFloat, ValidationError
 
 from workbench.errors import ExperimentError
 from workbench.experiment.refusals import refusal
+from workbench.experiment.schedule_names import PLATEAU, is_own_schedule
 from workbench.experiment.setting_types import ExactInt, Section
 
 if TYPE_CHECKING:
     from workbench.experiment.sections import Training
-
-PLATEAU = "plateau"
-NAMES = ("constant", "cosine", "linear", "one_cycle", PLATEAU)
-
-
-def _check_name(schedule: str) -> str:
-    if schedule in NAMES or re.fullmatch(r"[^:\s]+:[^:\s]+", schedule):
-        return schedule
-    names = ", ".join(map(repr, NAMES))
-    raise ExperimentError(
-        f"unknown schedule {schedule!r}", allowed=f"{names} or package.module:Class of a torch scheduler"
-    )
-
-
-Schedule = Annotated[
-    str,
-    AfterValidator(_check_name),
-    WithJsonSchema({"anyOf": [{"enum": list(NAMES), "type": "string"}, {"pattern": ":", "type": "string"}]}),
-]
 
 
 class PlateauOptions(Section):
@@ -75,11 +56,6 @@ class OwnScheduleOptions(Section):
     metric: str | None = Field(
         default=None, min_length=1, description="The metric that the schedule receives, if it takes one."
     )
-
-
-def is_own_schedule(schedule: str) -> bool:
-    """Return whether a schedule is a class or function of another package."""
-    return ":" in schedule
 
 
 def plateau_options(training: Training) -> PlateauOptions:

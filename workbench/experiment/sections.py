@@ -18,7 +18,7 @@ from workbench.experiment.money_units import parse_price
 from workbench.experiment.parameter_groups import ParameterGroups
 from workbench.experiment.pretrained import Adapter, Weights
 from workbench.experiment.private import Private
-from workbench.experiment.schedules import Schedule
+from workbench.experiment.schedule_names import Schedule
 from workbench.experiment.setting_types import (
     Auto,
     Epochs,

@@ -9,15 +9,34 @@ from __future__ import annotations
 import heapq
 import threading
 from bisect import bisect_left, bisect_right, insort
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
+from typing import Protocol
 
 from workbench.history.trial import Trial
 
-if TYPE_CHECKING:
-    from workbench.history.history import History
-
 Rank = tuple[int, float, int, float, int]
 """The place of a trial among the others, as `History.ranked` orders them; its number comes last."""
+
+
+class RankedTrials(Protocol):
+    """Trials with their order: what standings need of a history."""
+
+    @property
+    def trials(self) -> Mapping[int, Trial]:
+        """The trials by number."""
+        ...
+
+    def ranks(self, among: Iterable[Trial]) -> list[Rank]:
+        """Return by what those of some trials are ordered that are complete and feasible."""
+        ...
+
+    def trainings_of(self, configuration: int) -> list[Trial]:
+        """Return the trials of a configuration, by number."""
+        ...
+
+    def meets_targets(self, trial: Trial) -> bool:
+        """Return whether a trial reached every target."""
+        ...
 
 
 class Standings:
@@ -27,7 +46,7 @@ class Standings:
         changed: Configurations whose trials have changed since then; the history adds to it.
     """
 
-    def __init__(self, history: History) -> None:
+    def __init__(self, history: RankedTrials) -> None:
         """Follow the trials of `history`."""
         self.changed: set[int] = set()
         self._history = history

@@ -7,7 +7,6 @@ all other models. The bytes are a pickle: like the user's code, they are for tho
 from __future__ import annotations
 
 import inspect
-import pickle
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -120,10 +119,3 @@ def _check_task(estimator: Any, num_classes: int | None, title: str) -> None:
     if wrong:
         needed = "a classifier" if num_classes else "a regressor"
         raise ExperimentError(f"{title} does not fit the task of the data", field="model", allowed=needed)
-
-
-def to_bytes(estimator: Any, num_classes: int | None) -> bytes:
-    """Return a fitted estimator as bytes; classes of a notebook are included."""
-    import cloudpickle
-
-    return cloudpickle.dumps((estimator, num_classes), protocol=pickle.HIGHEST_PROTOCOL)

@@ -6,11 +6,10 @@ import pickle
 from collections.abc import Mapping
 from typing import Any
 
+import cloudpickle
 import numpy as np
 import torch
 from torch import Tensor, nn
-
-from workbench.models.estimators import to_bytes
 
 # A class that an estimator rules out is unlikely, not impossible.
 _MIN_PROBABILITY = 1e-6
@@ -69,7 +68,7 @@ def _scores(estimator: Any, rows: np.ndarray, num_classes: int) -> np.ndarray:
 def _write_bytes(model: FittedEstimator, *_: Any) -> None:
     """Bring the bytes up to date, once a checkpoint is written: not after each stage."""
     if model._fitted is not None:
-        content = bytearray(to_bytes(*model._fitted))
+        content = bytearray(cloudpickle.dumps(model._fitted, protocol=pickle.HIGHEST_PROTOCOL))
         model.pickled = torch.frombuffer(content, dtype=torch.uint8)
 
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
-from workbench.artifacts import Artifacts
+from workbench.artifacts import open_artifacts
 from workbench.remote.code_archive import unpacked
 
 ARCHIVE_NAME = "code.zip"
@@ -53,7 +53,7 @@ class Origin:
         """
         if self.archived is None:
             return self
-        folder = unpacked(self.archive_sha256, lambda: Artifacts.at(self.archive_place).read(ARCHIVE_NAME))
+        folder = unpacked(self.archive_sha256, lambda: open_artifacts(self.archive_place).read(ARCHIVE_NAME))
         places = (_moved(entry, self.archived, folder) for entry in self.search_path)
         return Origin(_moved(self.directory, self.archived, folder), tuple(places))
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
-from workbench.artifacts import Artifacts
+from workbench.artifacts import open_artifacts
 from workbench.errors import ArgumentError, RunError
 from workbench.remote.jobs import Job, Jobs, jobs_address, read_token
 from workbench.store.urls import hide_password, resolve_url, without_password
@@ -274,7 +274,7 @@ def _environment(store: str | None) -> tuple[dict[str, str], list[str]]:
             )
     environment = {"WORKBENCH_STORE": shown}
     if place := os.environ.get("WORKBENCH_ARTIFACTS"):
-        artifacts = Artifacts.at(place)
+        artifacts = open_artifacts(place)
         if str(artifacts) == artifacts.url:
             environment["WORKBENCH_ARTIFACTS"] = artifacts.url
         else:

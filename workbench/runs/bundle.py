@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING
 from pydantic import JsonValue
 
 from workbench.actions import suggest
-from workbench.artifacts import Artifacts
+from workbench.artifacts import open_artifacts
 from workbench.errors import RunError
 from workbench.experiment import Experiment, PlanSettings
 from workbench.experiment.pretrained import uses_adapter
@@ -47,7 +47,7 @@ from workbench.history.compression import BASE_RUN, BASE_TRIAL, base_of, compres
 from workbench.history.lineage import lineage
 from workbench.remote.code_dependencies import relative_data
 from workbench.remote.job_package import MODULES_FOLDER
-from workbench.runs.bundle_files import Contents, copy_code, copy_files
+from workbench.runs.bundle_files import CODE_FOLDER, FILES_FOLDER, Contents, copy_code, copy_files
 from workbench.runs.bundle_formats import add_format, check_format
 from workbench.runs.descriptions import format_numbers
 from workbench.runs.experiment_file import write_experiment
@@ -56,10 +56,6 @@ from workbench.runs.figures import write_report
 if TYPE_CHECKING:
     from workbench.runs.view import RunView
 
-CODE_FOLDER = "code"
-"""The folder of a bundle that holds the code of its run."""
-FILES_FOLDER = "files"
-"""The folder of a bundle that holds what a train function left in the folder of its trial."""
 _RETRAIN = "workbench sweep {path}experiment.yaml --trials {num_trials}"
 
 
@@ -142,7 +138,7 @@ def fetched_checkpoint(run: RunView, shown: str) -> Iterator[Path]:
     name = artifacts.name_of(shown)
     if name is None:  # the artifacts of the run were stored elsewhere then
         folder, _, name = shown.rpartition("/")
-        artifacts = Artifacts.at(folder)
+        artifacts = open_artifacts(folder)
     from workbench.training.checkpoint import fetched
 
     with fetched(artifacts, name) as path:

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from workbench.remote.code_origin import Origin
     from workbench.runs.view import RunView
 
+CODE_FOLDER = "code"
+"""The folder of a bundle that holds the code of its run."""
+FILES_FOLDER = "files"
+"""The folder of a bundle that holds what a train function left in the folder of its trial."""
 MAX_DATA_BYTES = 100 * 2**20
 """Copy data up to this size; larger data stays in place and is referred to by its absolute path."""
 _MAX_LISTED = 20

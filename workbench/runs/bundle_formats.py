@@ -13,6 +13,7 @@ from workbench.formatting import format_params
 from workbench.history import Trial
 from workbench.history.compression import describe_way, is_compression
 from workbench.registry import load_object
+from workbench.runs.bundle_files import FILES_FOLDER
 
 if TYPE_CHECKING:
     from workbench.data import Datasets
@@ -167,7 +168,6 @@ def _add_compressed(run: RunView, trial: Trial, folder: Path, format: str) -> No
     from workbench.deploy.card import MODEL
     from workbench.deploy.exported_bundle import add_trial
     from workbench.deploy.onnx_module import OnnxModule
-    from workbench.runs.bundle import FILES_FOLDER
 
     assert run.experiment.train is not None
     base = run.experiment.train.load().base

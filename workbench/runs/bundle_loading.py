@@ -15,7 +15,7 @@ from workbench.errors import RunError
 from workbench.experiment import Experiment
 from workbench.remote.code_dependencies import relative_data, with_data_at
 from workbench.remote.job_package import MODULES_FOLDER
-from workbench.runs.bundle import CODE_FOLDER, FILES_FOLDER
+from workbench.runs.bundle_files import CODE_FOLDER, FILES_FOLDER
 from workbench.runs.experiment_file import read_experiment
 from workbench.space import Params
 

@@ -10,7 +10,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from workbench.artifacts import Artifacts
+from workbench.artifacts import Artifacts, open_artifacts
 from workbench.errors import RunError
 from workbench.formatting import format_bytes, format_count
 from workbench.store.rows import RunRow
@@ -102,7 +102,7 @@ def refuse_under_way(row: RunRow) -> None:
 
 def _places(store: Store, run_id: str) -> list[Artifacts]:
     artifacts = store.artifacts_of(run_id)
-    working = Artifacts.at(artifacts.working_folder)
+    working = open_artifacts(artifacts.working_folder)
     return [artifacts] if artifacts.is_local else [artifacts, working]
 
 

@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 from typing_extensions import Self
 
-from workbench.artifacts import Artifacts
+from workbench.artifacts import Artifacts, open_artifacts
 from workbench.errors import (
     ArtifactsError,
     ExperimentError,
@@ -88,7 +88,7 @@ class RunCatalogue:
         """
         resolved = resolve_url(url)
         place = artifacts or os.environ.get("WORKBENCH_ARTIFACTS") or usual_artifacts(resolved)
-        return cls(connect(resolved), Artifacts.at(place))
+        return cls(connect(resolved), open_artifacts(place))
 
     def close(self) -> None:
         """Close the connections; writers must be closed before."""
@@ -205,7 +205,7 @@ class RunCatalogue:
             ArtifactsError: If it cannot be made.
         """
         folder = self.artifacts_of(run_id).working_folder
-        Artifacts.at(folder).prepare()
+        open_artifacts(folder).prepare()
         return folder
 
     def _find(self, run_id: str) -> Any:

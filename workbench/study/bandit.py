@@ -8,18 +8,15 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from workbench.space import Params, Space
 from workbench.study.encoding import Encoding
 from workbench.study.gaussian_process import GaussianProcess, fit
+from workbench.study.moves import Move
 from workbench.study.parameters import Parameters
 from workbench.study.proposals import ON_ONE_THREAD
-
-if TYPE_CHECKING:
-    from workbench.study.exploration import Move
 
 _NUM_CANDIDATES = 1024
 

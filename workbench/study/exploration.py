@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pydantic import JsonValue
 
 from workbench.experiment import Experiment
 from workbench.space import Choice, Fixed, Float, Int, Params, same_value
+from workbench.study.moves import Move
 
 if TYPE_CHECKING:
     from workbench.experiment.populations import PB2, PBT
@@ -18,23 +18,6 @@ if TYPE_CHECKING:
 _FACTORS = (0.8, 1.2)
 _MIN_MOVES = 4
 """Parts that have continued others before a Gaussian process is fitted to what they gained."""
-
-
-@dataclass(frozen=True)
-class Move:
-    """One part of a training: what it was trained with, and what that gained.
-
-    Attributes:
-        number: Which part of the training, from 0.
-        params: The configuration.
-        before: The score at its beginning; larger is better.
-        gain: By how much the score was higher at its end.
-    """
-
-    number: int
-    params: Params
-    before: float
-    gain: float
 
 
 class Explorer:

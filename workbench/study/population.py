@@ -15,7 +15,8 @@ from workbench.events import Segment
 from workbench.experiment import Experiment
 from workbench.experiment.populations import PB2, Schedule, changing, ends_of_parts, options_of
 from workbench.space import Params
-from workbench.study.exploration import Explorer, Move
+from workbench.study.exploration import Explorer
+from workbench.study.moves import Move
 from workbench.study.samplers import stable_seed
 
 

@@ -9,7 +9,7 @@ import dataclasses
 import hashlib
 import json
 
-from workbench.artifacts import Artifacts
+from workbench.artifacts import Artifacts, open_artifacts
 from workbench.head import ray_environment
 from workbench.remote.code_archive import pack
 from workbench.remote.code_origin import ARCHIVE_NAME, Origin
@@ -32,7 +32,7 @@ def write_origin(artifacts: Artifacts, origin: Origin | None = None) -> None:
         return
     kept = origin or _keep_submitted_code(artifacts) or Origin.here()
     if kept.archived is not None and kept.archive_place != artifacts.url:
-        artifacts.write(ARCHIVE_NAME, Artifacts.at(kept.archive_place).read(ARCHIVE_NAME))
+        artifacts.write(ARCHIVE_NAME, open_artifacts(kept.archive_place).read(ARCHIVE_NAME))
     # The reader knows the location, and the URL may contain credentials.
     fields = {**dataclasses.asdict(kept), "archive_place": ""}
     artifacts.write(FILE_NAME, json.dumps(fields).encode())

@@ -22,7 +22,7 @@ from workbench.errors import ExperimentError, ResourcesError, WorkbenchError
 from workbench.experiment import Component, Experiment, PlanSettings, Training
 from workbench.experiment.module_inspection import bound_names, find_source, parameters_of
 from workbench.experiment.private import is_private
-from workbench.experiment.schedules import is_own_schedule
+from workbench.experiment.schedule_names import is_own_schedule
 from workbench.experiment.searched_fields import is_setting
 from workbench.formatting import counted_noun
 from workbench.loggers.logger import check_logger

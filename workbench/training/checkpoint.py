@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from workbench.artifacts import Artifacts, disk_fault
+from workbench.artifacts import Artifacts, disk_fault, open_artifacts
 from workbench.errors import ArtifactsError, RunError
 from workbench.strategies.group import Group
 from workbench.strategies.state_parts import StateParts, state_of
@@ -59,7 +59,7 @@ def save(folder: Artifacts | Path, content: dict[str, Any], *, last: bool, best:
     Raises:
         ArtifactsError: If it cannot be written there; what was there before stays.
     """
-    place = Artifacts.at(folder) if isinstance(folder, Path) else folder
+    place = open_artifacts(folder) if isinstance(folder, Path) else folder
     name = BEST if best else LAST
     _write(place, content, [LAST, BEST] if last and best else [name])
     return f"{place}/{name}"
@@ -107,7 +107,7 @@ def save_in_parts(
     Raises:
         ArtifactsError: If it cannot be written there; what was there before stays.
     """
-    place = Artifacts.at(folder) if isinstance(folder, Path) else folder
+    place = open_artifacts(folder) if isinstance(folder, Path) else folder
     name = f"{group.broadcast(uuid.uuid4().hex)}-{group.rank}{_PART}"
     _write(place, vars(parts), [name])
     names = group.gather(name)
@@ -174,7 +174,7 @@ def read_latest(folder: Artifacts | Path) -> dict[str, Any] | None:
     Raises:
         ArtifactsError: If the folder cannot be reached.
     """
-    place = Artifacts.at(folder) if isinstance(folder, Path) else folder
+    place = open_artifacts(folder) if isinstance(folder, Path) else folder
     for path in place.working_folder.glob(".*.tmp"):
         path.unlink(missing_ok=True)
     whole: list[dict[str, Any]] = []

@@ -10,7 +10,7 @@ import os
 import shutil
 from pathlib import Path
 
-from workbench.artifacts import Artifacts
+from workbench.artifacts import Artifacts, open_artifacts
 from workbench.errors import ArtifactsError
 from workbench.training.task import TrialTask
 
@@ -36,7 +36,7 @@ class Mirror:
             self._place.prepare()
             return self._folder
         shutil.rmtree(self._folder, ignore_errors=True)
-        local = Artifacts.at(self._folder)
+        local = open_artifacts(self._folder)
         local.prepare()
         for name in self._place.sizes():
             local.write(name, self._place.read(name))

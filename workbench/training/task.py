@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from pydantic import JsonValue
 
-from workbench.artifacts import Artifacts
+from workbench.artifacts import Artifacts, open_artifacts
 from workbench.errors import RunError
 from workbench.events import Segment
 from workbench.experiment import Experiment
@@ -103,7 +103,7 @@ class TrialTask:
     @property
     def artifacts(self) -> Artifacts:
         """The folder of this trial."""
-        return Artifacts.at(self.folder)
+        return open_artifacts(self.folder)
 
     @property
     def checkpoints(self) -> Artifacts:
@@ -113,7 +113,7 @@ class TrialTask:
     @property
     def continued_checkpoints(self) -> Artifacts | None:
         """The checkpoints of the trial whose training this one continues."""
-        return None if self.continued is None else Artifacts.at(self.continued).below("checkpoints")
+        return None if self.continued is None else open_artifacts(self.continued).below("checkpoints")
 
     @property
     def last_checkpoint(self) -> str | None:
@@ -135,5 +135,5 @@ def _read_experiment(text: str, objects: str | None) -> Experiment:
     experiment = Experiment.model_validate_json(text)
     if objects is None:
         return experiment
-    folder = Artifacts.at(objects)
+    folder = open_artifacts(objects)
     return experiment.with_payloads({name: folder.read(name) for name in experiment.payload_hashes()})

@@ -9,8 +9,9 @@ from tests.deploy.placement.systems import system
 from workbench.deploy.placement.flows import Outcome
 from workbench.deploy.placement.link_queues import link_loads, link_waits, played_link_waits_s
 from workbench.deploy.placement.played_queues import draw_requests
-from workbench.deploy.placement.policies import Cloud, EndCloud, Mapping, Policy
+from workbench.deploy.placement.policies import Cloud, EndCloud, Mapping
 from workbench.deploy.placement.queues import Wait, wait_of
+from workbench.deploy.placement.schedulers import Policy
 from workbench.deploy.placement.system import System
 
 NUMBER = 200_000

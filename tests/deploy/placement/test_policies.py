@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from tests.deploy.placement.systems import system
 from workbench.deploy.placement.flows import Outcome
 from workbench.deploy.placement.played_queues import draw_requests
-from workbench.deploy.placement.policies import Cloud, End, EndCloud, Mapping, Policy, Threshold
-from workbench.deploy.placement.schedulers import SCHEDULERS
+from workbench.deploy.placement.policies import Cloud, End, EndCloud, Mapping, Threshold
+from workbench.deploy.placement.schedulers import SCHEDULERS, Policy
 from workbench.deploy.placement.system import System
 
 NUMBER = 60_000

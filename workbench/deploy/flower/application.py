@@ -27,7 +27,7 @@ from workbench.deploy.flower.learning import EVALUATE, INITIAL, MODEL, SETTINGS,
 from workbench.errors import RunError, first_line_of
 from workbench.experiment import Experiment
 from workbench.experiment.federated import Federated, default_server_lr
-from workbench.experiment.schedules import PLATEAU, is_own_schedule
+from workbench.experiment.schedule_names import PLATEAU, is_own_schedule
 from workbench.federated import aggregation, server_rules
 from workbench.models.calls import call_model, output_in
 from workbench.planning.settings import TrialSettings

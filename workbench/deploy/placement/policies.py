@@ -8,7 +8,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 import numpy as np
 
@@ -39,20 +39,6 @@ _STEPS = 20
 _CHARGES = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 """What `mapping` may charge, in the time of the rest on a device."""
 _EQUAL = 1.01
-
-
-class Policy(Protocol):
-    """A scheduler."""
-
-    summary: ClassVar[str]
-
-    def expect(self, system: System) -> Outcome:
-        """Return what closed forms expect of it."""
-        ...
-
-    def play(self, system: System, requests: Requests) -> Outcome:
-        """Return what becomes of drawn requests."""
-        ...
 
 
 class End:

@@ -15,8 +15,7 @@ from workbench.deploy.placement.flows import Outcome
 from workbench.deploy.placement.labels import early_at
 from workbench.deploy.placement.link_queues import link_loads
 from workbench.deploy.placement.played_queues import draw_requests
-from workbench.deploy.placement.policies import Policy
-from workbench.deploy.placement.schedulers import policies_for
+from workbench.deploy.placement.schedulers import Policy, policies_for
 from workbench.deploy.placement.system import System
 from workbench.deploy.placement.tiers_file import Objective
 from workbench.formatting import (

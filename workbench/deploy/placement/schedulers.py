@@ -1,14 +1,30 @@
-"""The registry of schedulers: which tier answers a request."""
+"""What a scheduler is, which tier answers a request, and the registry of them; theirs are `policies`."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from workbench.registry import Registry
 
 if TYPE_CHECKING:
-    from workbench.deploy.placement.policies import Policy
+    from workbench.deploy.placement.flows import Outcome
+    from workbench.deploy.placement.played_queues import Requests
     from workbench.deploy.placement.system import System
+
+
+class Policy(Protocol):
+    """A scheduler."""
+
+    summary: ClassVar[str]
+
+    def expect(self, system: System) -> Outcome:
+        """Return what closed forms expect of it."""
+        ...
+
+    def play(self, system: System, requests: Requests) -> Outcome:
+        """Return what becomes of drawn requests."""
+        ...
+
 
 SCHEDULERS = Registry(
     "scheduler",

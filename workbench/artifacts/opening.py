@@ -1,0 +1,35 @@
+"""Which kind of place a path or URL names; what a place can do is left to its class."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from workbench.artifacts.local import LocalArtifacts
+from workbench.artifacts.place import Artifacts
+from workbench.errors import ArtifactsError
+
+
+def open_artifacts(place: str | Path) -> Artifacts:
+    """Return the folder on a path or URL; nothing is opened yet.
+
+    Args:
+        place: A path, or a URL such as `file:///data/runs` or `s3://bucket/runs?region=eu-west-1`.
+
+    Raises:
+        ArtifactsError: If a file URL is no folder of this machine.
+    """
+    text = str(place)
+    if "://" not in text:
+        return LocalArtifacts(Path(text).expanduser().absolute())
+    parts = urlsplit(text)
+    if parts.scheme != "file":
+        from workbench.artifacts.remote import RemoteArtifacts
+
+        return RemoteArtifacts(text)
+    if parts.netloc not in ("", "localhost") or not parts.path:
+        raise ArtifactsError(
+            f"file://{parts.netloc.rpartition('@')[2]}{parts.path} is not a folder of this machine",
+            allowed="such as file:///data/runs",
+        )
+    return LocalArtifacts(Path(unquote(parts.path)))
