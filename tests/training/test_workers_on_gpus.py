@@ -87,7 +87,7 @@ def values_together(
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-@pytest.mark.parametrize("strategy", map(of_two, OF_SEVERAL))
+@pytest.mark.parametrize("strategy", [*map(of_two, OF_SEVERAL)])
 def test_two_workers_train_what_one_trains(strategy: str, precision: str, tmp_path: Path) -> None:
     together = values_together(tmp_path, divided(strategy) | {"precision": precision}, 2)
     alone = values_alone(tmp_path, {"precision": precision})
@@ -108,7 +108,7 @@ def test_replicas_of_stages_train_what_one_worker_trains(tmp_path: Path) -> None
     assert together["val_loss"] == pytest.approx(values_alone(tmp_path)["val_loss"], rel=1e-3)
 
 
-@pytest.mark.parametrize("strategy", map(of_two, OF_SEVERAL))
+@pytest.mark.parametrize("strategy", [*map(of_two, OF_SEVERAL)])
 def test_blocks_that_are_computed_again_change_nothing(strategy: str, tmp_path: Path) -> None:
     together = values_together(tmp_path, divided(strategy) | {"recompute": "blocks"}, 2)
     assert together["val_loss"] == pytest.approx(values_alone(tmp_path)["val_loss"], rel=1e-3)
@@ -138,7 +138,7 @@ def test_replicas_learn_with_every_exchange(exchange: str, tmp_path: Path) -> No
     assert together["val_accuracy"] > 0.75
 
 
-@pytest.mark.parametrize("strategy", map(of_two, OF_SEVERAL))
+@pytest.mark.parametrize("strategy", [*map(of_two, OF_SEVERAL)])
 def test_one_worker_continues_what_two_began(strategy: str, tmp_path: Path) -> None:
     values_together(tmp_path, divided(strategy), 2, stops_after=40)
     ended = train(0, 1, None, described({"workers": 1}), str(tmp_path / "together"))
