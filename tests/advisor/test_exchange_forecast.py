@@ -11,7 +11,7 @@ import pytest
 from tests.advisor.test_plans import make_experiment
 from tests.builders.recorded_runs import append
 from tests.services.shell import Shell
-from workbench.advisor.exchange_forecast import ExchangeForecast, forecast_exchanges
+from workbench.advisor.exchange_forecast import ExchangeForecast, forecast_exchanges, worth_timing
 from workbench.errors import ExperimentError
 from workbench.events import PlanMeasured, RunStateChanged
 from workbench.exchanges import EXCHANGES
@@ -113,6 +113,22 @@ def test_waiting_for_a_slow_worker_speaks_for_no_exchange() -> None:
     )  # fmt: skip
     found = {each.exchange: each.step_time_s.value - late_s for each in forecast_exchanges([disturbed])}
     assert found == pytest.approx(expected)
+
+
+def test_only_exchanges_that_may_be_the_fastest_are_worth_timing() -> None:
+    every = [*NAMES, "of another package"]
+    slow, fast = measured("200 Mbit/s"), measured("1 Gbit/s")
+    always = {"allreduce", "of another package"}
+    ranked = [each.exchange for each in forecast_exchanges([slow]) if not each.is_exact]
+    assert worth_timing([slow], every) == always | set(ranked[:3])
+    assert worth_timing([slow], ["allreduce", "powersgd", "server"]) == {"allreduce", "powersgd"}
+    no_link = {str(size): 1e-5 for size in SIZES_BYTES}
+    quick = fast.model_copy(
+        update={"all_reduce_s": no_link, "step_time_s": COMPUTES_S, "parts_s": {"communication": 0.0}}
+    )
+    compressed = ["bf16", "powersgd", "onebit", "topk", "server"]
+    assert worth_timing([quick], ["allreduce", *compressed]) == {"allreduce"}
+    assert worth_timing([], every) == set(every), "nothing is known"
 
 
 def test_of_several_sweeps_the_undisturbed_times_count() -> None:

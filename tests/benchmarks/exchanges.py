@@ -69,6 +69,8 @@ BATCH, NUM_MICRO_BATCHES = 64, 4
 """Samples of a worker, and parts of a step in a pipeline."""
 WITH_PERIOD = ("local", "diloco")
 PERIOD = 8
+PROBE_S = 2.0
+"""Seconds of the steps of a plan that the advisor times."""
 STEPS_IN_TURN = 8
 """A whole period, so that agreements count as often as they happen."""
 RACE_STEPS, RACE_S, RACE_BATCH = 100, 5.0, 64
@@ -196,7 +198,9 @@ def probe_links(rank: int, num_workers: int, meeting: str, exchanges: Sequence[s
             accumulation=NUM_MICRO_BATCHES,
         ),
     ]  # fmt: skip
-    order = PlanProbe(tuple(plans), warmup_steps=2, num_steps=STEPS_IN_TURN)
+    # The first probe, from which the others follow, is longer.
+    longest_s = PROBE_S if exchanges == [USUAL] else PROBE_S / 4
+    order = PlanProbe(tuple(plans), warmup_steps=2, num_steps=STEPS_IN_TURN, longest_s=longest_s)
     found: list[Event] = []
     task = TrialTask(
         "benchmark", 0, 0, experiment.model_dump_json(), rank=rank, num_workers=num_workers,

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from workbench.advisor.advice import Estimate
+from workbench.advisor.exchange_lines import CLEARLY_FASTER
 from workbench.advisor.variants import read_plan
 from workbench.errors import ExperimentError
 from workbench.events import PlanMeasured
@@ -108,14 +109,13 @@ def worth_timing(measured: Sequence[PlanMeasured], names: Iterable[str]) -> set[
     except ExperimentError:
         return wanted
     exact, others = ([each for each in forecasts if each.is_exact is kind] for kind in (True, False))
-    slow = {each.exchange for each in others[_MAX_TIMED:]}
-    if forecasts:
-        longest_s = _CLEARLY_SLOWER * forecasts[0].step_time_s.value
-        slow |= {each.exchange for each in others if each.step_time_s.value > longest_s}
-    # What takes more steps must at least make faster ones.
-    if exact:
-        slow |= {each.exchange for each in others if each.step_time_s.low > exact[0].step_time_s.high}
-    return wanted - slow
+    longest_s = min(
+        _CLEARLY_SLOWER * forecasts[0].step_time_s.value if forecasts else 0.0,
+        # What needs more steps must at least make faster ones.
+        CLEARLY_FASTER * exact[0].step_time_s.value if exact else float("inf"),
+    )
+    slow = {each.exchange for each in others if each.step_time_s.value > longest_s}
+    return wanted - slow - {each.exchange for each in others[_MAX_TIMED:]}
 
 
 @dataclass(frozen=True)

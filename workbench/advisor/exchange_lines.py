@@ -8,7 +8,7 @@ from typing import Any
 from workbench.advisor.stored_advice import Interval, finite, mapping, rows
 from workbench.formatting import format_count, format_duration
 
-_CLEARLY = 0.9
+CLEARLY_FASTER = 0.9
 """Of the step of the exact exchange: one that takes longer than that is not worth an approximation."""
 
 
@@ -27,7 +27,7 @@ def describe_exchanges(advice: Mapping[str, Any]) -> list[str]:
         return []
     usual, usual_s = min(exact, key=lambda item: item[1].value)
     texts = [f"{usual.get('exchange')}, exact: {_describe_step(usual, usual_s)} of {usual.get('batch_text')}"]
-    faster = [item for item in found if item not in exact and item[1].value < _CLEARLY * usual_s.value]
+    faster = [item for item in found if item not in exact and item[1].value < CLEARLY_FASTER * usual_s.value]
     for each, step in sorted(faster, key=lambda item: item[1].value):
         gain = usual_s.value / step.value
         texts.append(
