@@ -646,7 +646,7 @@ export interface TiersHello {
   type: "hello";
 }
 
-/** What is planned of a file of tiers. Attributes: type: What the message is. file: The name of the file. tiers: The tiers, in order. counts: The number of machines of each. scheduler: The scheduler of the file. runnable: The schedulers that processes carry out. threshold: The threshold of the first exit that holds now. exported: The one that the export chose. note: What the picture leaves out; empty if nothing. points: What thresholds give, in increasing order. */
+/** What is planned of a file of tiers. Attributes: type: What the message is. file: The name of the file. tiers: The tiers, in order. counts: The number of machines of each. scheduler: The scheduler of the file. runnable: The schedulers that processes carry out. threshold: The threshold of the first exit that holds now. exported: The one that the export chose. busy: The load of the last tier that `threshold` keeps, as `place.busy`. note: What the picture leaves out; empty if nothing. points: What thresholds give, in increasing order. */
 export interface TiersPicture {
   type: "picture";
   file: string;
@@ -656,6 +656,7 @@ export interface TiersPicture {
   runnable: string[];
   threshold: number;
   exported: number;
+  busy: number;
   note?: string;
   points: ThresholdPoint[];
 }

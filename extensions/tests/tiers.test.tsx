@@ -34,6 +34,7 @@ const PICTURE: TiersPicture = {
   runnable: ["end", "end-cloud"],
   threshold: 0.9,
   exported: 0.9,
+  busy: 0.7,
   points: THRESHOLDS.map((threshold, at) => ({
     threshold,
     share: 1 - at / 4,
@@ -72,7 +73,7 @@ test("the slider begins at the threshold that holds, and shows what another give
   assert.equal(slider().value, "2");
   assert.equal(fact("Accuracy"), "0.9200");
   assert.equal(fact("Load cloud"), "80%");
-  assert.match(document.body.textContent!, /This threshold holds, as it was exported/);
+  assert.match(document.body.textContent!, /This threshold is in use; it is the exported one/);
   fireEvent.input(slider(), { target: { value: "1" } });
   assert.equal(fact("Accuracy"), "0.9100");
   assert.equal(fact("p95"), "20 ms");
@@ -95,6 +96,19 @@ test("a queue that grows without end is stated, and is a gap in its curve", () =
       [3, 3],
     ],
   ]);
+});
+
+test("the balance point is drawn and named: from where the last tier is busier than it should be", () => {
+  show(PICTURE, IDLE);
+  const limits = () => document.querySelectorAll(".workbench-tiers-limit").length;
+  assert.match(
+    document.body.textContent!,
+    /Balance: thresholds above 0.5 take the load of cloud beyond place.busy, 70%/,
+  );
+  assert.equal(limits(), 1);
+  fireEvent.change(screen.getByLabelText("Scheduler"), { target: { value: "end" } });
+  assert.match(document.body.textContent!, /No threshold takes the load of cloud beyond place.busy, 70%/);
+  assert.equal(limits(), 0);
 });
 
 test("another scheduler has other curves", () => {

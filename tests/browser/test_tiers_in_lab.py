@@ -30,7 +30,7 @@ def test_a_threshold_is_chosen_and_run(page, jupyter) -> None:
     run_all(page, jupyter, "tiers.ipynb")
     slider = page.get_by_role("slider", name="Exit threshold")
     slider.wait_for(timeout=120_000)
-    page.get_by_text("This threshold holds").wait_for()
+    page.get_by_text("This threshold is in use").wait_for()
     before = slider.input_value()
     slider.press("End")
     assert int(slider.input_value()) > int(before)

@@ -8,12 +8,15 @@ import pytest
 from tests.deploy.placement.systems import two_exits
 from tests.deploy.trained import experiment, exported
 from tests.services.shell import Shell
+from workbench.cli import place_run
 from workbench.deploy.card import sha256_of
 from workbench.deploy.placement.assembly import assemble
 from workbench.deploy.placement.links import HEADER_BYTES
 from workbench.deploy.placement.profile import FrameTiming, Profile, StageTiming
 from workbench.deploy.placement.stages import Stage, Stages
 from workbench.deploy.placement.tiers_file import read_tiers
+from workbench.deploy.tiers.measured_run import Measured, Probes
+from workbench.deploy.tiers.prediction import Expected
 from workbench.deploy.tiers.profiling import profile_stages
 
 FILE = """
@@ -68,7 +71,7 @@ def test_plans_are_printed_as_values_and_as_a_table(shell: Shell, command: str) 
     code, out, err = shell("place", command, str(path), *more, "--json")
     assert code == 0, err
     document = json.loads(out)
-    assert set(document) == {"plans", "recommended", "cut"}
+    assert set(document) == {"plans", "recommended", "cut", "heartbeats"}
     by_name = {plan["scheduler"]: plan for plan in document["plans"]}
     assert list(by_name) == ["end", "cloud", "end-cloud", "mapping", "threshold"]
     keys = {"scheduler", "accuracy", "p50_s", "p95_s", "bytes_per_sample", "load", "link_load", "low", "high"}
@@ -81,6 +84,17 @@ def test_plans_are_printed_as_values_and_as_a_table(shell: Shell, command: str) 
     assert "Whether a cut alone pays is not known: the nodes of the model were not measured." in out
     assert "Recommended: " in out
     assert "bytes are those of frames; busiest link also counts 22 B of TLS for each and heartbeats." in out
+    # 250 devices for each server, which answers in 1 ms: one of each every 12.5 s takes 2 % of its time.
+    assert document["heartbeats"]["period_s"] == pytest.approx(12.5)
+    assert "Each machine of end sends a heartbeat to cloud every 12.5 s: 4.48 B per second, and 11.5 B" in out
+    assert "Every 100 ms, as place.heartbeat_period states, they would take more than 2% of a link" in out
+    path.write_text(FILE.replace("place: {", "place: {heartbeat_period: 20s, "))
+    code, out, err = shell("place", command, str(path), *more)
+    assert "sends a heartbeat to cloud every 20 s: " in out
+    assert "they would take more" not in out
+    path.write_text(FILE.replace("place: {", "place: {monitoring: none, "))
+    code, out, err = shell("place", command, str(path), *more, "--json")
+    assert json.loads(out)["heartbeats"] is None
 
 
 def test_making_protecting_and_reading_frames_is_part_of_a_plan(shell: Shell) -> None:
@@ -151,7 +165,22 @@ def test_tiers_run_for_real_and_are_measured_beside_what_is_expected(shell: Shel
     # 64 pixels in one byte each; over a link of 20 ms nothing is answered sooner.
     assert plan["bytes_per_sample"] == 64 + HEADER_BYTES
     assert min(plan["p50_s"], plan["expected"]["p50_s"]) > 0.02
+    assert 0 <= plan["probes"]["processor_wait_s"] < plan["mean_s"]
     code, out, err = shell(*words)
     assert code == 0, err
     assert "0 unanswered" in out
     assert "--time" in shell("place", "run", str(path), "--time", "never")[2]
+
+
+@pytest.mark.parametrize("is_busy", [True, False])
+def test_a_measurement_that_other_work_disturbed_is_stated(
+    is_busy: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    measured = Measured(
+        "end", 1.0, 0.01, 0.01, 0.02, 0.01, 0.03, 0.0, {"end": 0.1}, 20, 0, 0, {"end": 1.0}, 0, Probes((), ())
+    )
+    expected = Expected(0.01, 0.01, 0.02, 1.0)
+    steps = {"hop_s": 0.001, "beyond_stages_s": 0.001, "processor_wait_s": 0.004 if is_busy else 0.0004}
+    place_run._show([measured], [expected], [steps])
+    stated = "end: other work kept this machine busy: for each request, processes waited 4 ms for a processor"
+    assert (stated in " ".join(capsys.readouterr().out.split())) is is_busy

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -187,6 +188,7 @@ def _show(
         document: dict[str, Any] = {"plans": [each.to_json() for each in plans]}
         document["recommended"] = None if chosen is None else chosen.scheduler
         document["cut"] = None if system.cut is None else system.cut.to_json()
+        document["heartbeats"] = _heartbeats(tiers, system)
         print_json(document if leaks is None else {**document, "leak": [asdict(each) for each in leaks]})
         return
     groups = ["of groups"] if tiers.place.labels else []
@@ -210,6 +212,8 @@ def _show(
     echo()
     if link and (beside := _beside_frames(tiers)):
         echo(f"bytes are those of frames; busiest link also counts {' and '.join(beside)}.")
+    if (heartbeats := _heartbeats(tiers, system)) is not None:
+        echo(_about_heartbeats(tiers, heartbeats))
     for line in verdict(system, plans, chosen):
         echo(line)
     if leaks is not None:
@@ -222,6 +226,41 @@ def _beside_frames(tiers: TiersFile) -> list[str]:
 
     tls = [f"{format_bytes(TLS_BYTES)} of TLS for each"] if tiers.privacy.transport == "mtls" else []
     return [*tls, *([] if tiers.place.monitoring == "none" else ["heartbeats"])]
+
+
+def _heartbeats(tiers: TiersFile, system: System) -> dict[str, float] | None:
+    """Return how often each device sends one to all further tiers, and what it sends and receives by that."""
+    from workbench.deploy.placement.links import ALIVE_BYTES, HEADER_BYTES
+
+    if math.isinf(system.heartbeat_s) or len(system.names) == 1:
+        return None
+    per_s = (len(system.names) - 1) / system.heartbeat_s
+    return {
+        "period_s": system.heartbeat_s, "sent_bytes_per_s": per_s * HEADER_BYTES,
+        "received_bytes_per_s": per_s * ALIVE_BYTES,
+    }  # fmt: skip
+
+
+def _about_heartbeats(tiers: TiersFile, heartbeats: dict[str, float]) -> str:
+    from workbench.deploy.placement.links import HEARTBEAT_SHARE
+    from workbench.deploy.tiers.next_tier import MISSED
+
+    first, *further = tiers.tiers
+    sent, received = (format_bytes(heartbeats[f"{what}_bytes_per_s"]) for what in ("sent", "received"))
+    period_s, wanted_s = heartbeats["period_s"], tiers.place.heartbeat_period
+    timeout = format_duration(tiers.place.timeout)
+    line = (
+        f"Each machine of {first} sends a heartbeat to {' and '.join(further)} every "
+        f"{format_duration(period_s)}: {sent} per second, and {received} back."
+    )
+    if period_s <= wanted_s:
+        return line
+    return (
+        f"{line} Every {format_duration(wanted_s)}, as place.heartbeat_period states, they would take more "
+        f"than {format_percent(HEARTBEAT_SHARE)} of a link or a machine. A tier that is silent is given up "
+        f"after {format_duration(MISSED * period_s)}; until then what it does not answer within "
+        f"place.timeout, {timeout}, is answered by the tier before it."
+    )
 
 
 def _show_leaks(tiers: TiersFile, leaks: list[Leak]) -> None:

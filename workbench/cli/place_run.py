@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from workbench.deploy.tiers.measured_run import Measured, Probes
     from workbench.deploy.tiers.prediction import Expected
 
+_BUSY_SHARE = 0.1
+
 
 @click.command("run")
 @click.argument("file", type=click.Path(path_type=Path))
@@ -122,7 +124,10 @@ def _steps(system: System, probes: Probes) -> dict[str, float]:
     from workbench.deploy.tiers.prediction import beyond_stages_s
 
     beyond_s = beyond_stages_s(system, probes.alone)
-    return {"hop_s": float(np.median(probes.hops_s)), "beyond_stages_s": float(np.median(beyond_s))}
+    return {
+        "hop_s": float(np.median(probes.hops_s)), "beyond_stages_s": float(np.median(beyond_s)),
+        "processor_wait_s": probes.processor_wait_s,
+    }  # fmt: skip
 
 
 def _plan_of(measured: Measured) -> Plan:
@@ -165,6 +170,12 @@ def _show(found: list[Measured], expected: list[Expected], steps: list[dict[str,
             f"{format_duration(steps_s['hop_s'])} there and back, and an answer of one "
             f"{format_duration(steps_s['beyond_stages_s'])} beyond its stages."
         )
+        if steps_s["processor_wait_s"] > _BUSY_SHARE * one.mean_s:
+            echo(
+                f"{one.scheduler}: other work kept this machine busy: for each request, processes waited "
+                f"{format_duration(steps_s['processor_wait_s'])} for a processor, so that times may be "
+                "longer than expected; measure again when it is idle."
+            )
         if (groups := one.groups) is not None:
             early = ""
             if groups.early_mean_s is not None and groups.early_accuracy is not None:

@@ -87,6 +87,7 @@ class TiersPicture(_Message):
         runnable: The schedulers that processes carry out.
         threshold: The threshold of the first exit that holds now.
         exported: The one that the export chose.
+        busy: The load of the last tier that `threshold` keeps, as `place.busy`.
         note: What the picture leaves out; empty if nothing.
         points: What thresholds give, in increasing order.
     """
@@ -99,6 +100,7 @@ class TiersPicture(_Message):
     runnable: list[str]
     threshold: float
     exported: float
+    busy: float
     note: str = ""
     points: list[ThresholdPoint]
 

@@ -142,7 +142,7 @@ class TiersView(anywidget.AnyWidget):
         self._picture = TiersPicture(
             file=self._path.name, tiers=list(system.names), counts=list(system.counts),
             scheduler=file.place.scheduler, runnable=runnable, threshold=system.thresholds[0],
-            exported=exported, note=note,
+            exported=exported, busy=system.busy, note=note,
             points=[
                 ThresholdPoint(
                     threshold=point.threshold, share=point.share,

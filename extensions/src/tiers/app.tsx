@@ -100,12 +100,12 @@ function Setting({
   onReset(value: number): void;
 }) {
   if (threshold === picture.threshold) {
-    return <>This threshold holds{threshold === picture.exported ? ", as it was exported" : ""}.</>;
+    return <>This threshold is in use{threshold === picture.exported ? "; it is the exported one" : ""}.</>;
   }
   return (
     <>
       {threshold === picture.exported ? (
-        "It was exported so: remove threshold from place."
+        "This is the exported threshold. To use it, remove threshold from place."
       ) : (
         <>
           To use it, write <code>threshold: {threshold}</code> into <code>place</code>.
@@ -157,7 +157,13 @@ function Curves({
 }) {
   const one = (read: (point: SchedulerPoint) => number | null): Series[] => [{ values: points.map(read) }];
   const load = picture.tiers.map((name, at) => ({ name, values: points.map((point) => point.load[at]) }));
-  const charts: { title: string; series: Series[]; write(value: number): string; isFromZero: boolean }[] = [
+  const charts: {
+    title: string;
+    series: Series[];
+    write(value: number): string;
+    isFromZero: boolean;
+    limit?: number;
+  }[] = [
     {
       title: "Accuracy",
       series: one((point) => point.accuracy),
@@ -171,16 +177,29 @@ function Curves({
       write: formatBytes,
       isFromZero: true,
     },
-    { title: "Load", series: load, write: formatPercent, isFromZero: true },
+    { title: "Load", series: load, write: formatPercent, isFromZero: true, limit: picture.busy },
   ];
   const labels = picture.points.map((point) => formatNumber(point.threshold));
   return (
-    <div class="workbench-tiers-curves">
-      {charts.map((chart) => (
-        <Curve key={chart.title} {...chart} labels={labels} place={place} onPlace={onPlace} />
-      ))}
-    </div>
+    <>
+      <div class="workbench-tiers-curves">
+        {charts.map((chart) => (
+          <Curve key={chart.title} {...chart} labels={labels} place={place} onPlace={onPlace} />
+        ))}
+      </div>
+      <p class="workbench-hint">{balanceOf(picture, points, labels)}</p>
+    </>
   );
+}
+
+/** From which threshold on the last tier is busier than it should be. */
+function balanceOf(picture: TiersPicture, points: SchedulerPoint[], labels: string[]): string {
+  const tier = picture.tiers.at(-1)!;
+  const busy = `place.busy, ${formatPercent(picture.busy)}`;
+  const first = points.findIndex((point) => point.load.at(-1)! > picture.busy);
+  if (first < 0) return `No threshold takes the load of ${tier} beyond ${busy}.`;
+  if (first === 0) return `Every threshold takes the load of ${tier} beyond ${busy}.`;
+  return `Balance: thresholds above ${labels[first - 1]} take the load of ${tier} beyond ${busy} (dashed).`;
 }
 
 function placeOf(picture: TiersPicture, threshold: number): number {

@@ -13,6 +13,8 @@ interface CurveProps {
   labels: string[];
   place: number;
   isFromZero: boolean;
+  /** A value with a dashed line, where the chart reaches it. */
+  limit?: number;
   write(value: number): string;
   onPlace(place: number): void;
 }
@@ -21,7 +23,7 @@ const WIDTH = 300;
 const HEIGHT = 110;
 const TOP = 6;
 
-export function Curve({ title, series, labels, place, isFromZero, write, onPlace }: CurveProps) {
+export function Curve({ title, series, labels, place, isFromZero, limit, write, onPlace }: CurveProps) {
   const known = series.flatMap((one) => one.values.filter((value): value is number => value !== null));
   const high = Math.max(...known, isFromZero ? 1e-12 : -Infinity);
   const low = isFromZero ? 0 : Math.min(...known);
@@ -57,6 +59,9 @@ export function Curve({ title, series, labels, place, isFromZero, write, onPlace
         onClick={choose}
       >
         <line class="workbench-tiers-chosen" x1={x(place)} x2={x(place)} y1="0" y2={HEIGHT} />
+        {limit !== undefined && limit <= high ? (
+          <line class="workbench-tiers-limit" x1="0" x2={WIDTH} y1={y(limit)} y2={y(limit)} />
+        ) : null}
         {series.map(({ values }, at) =>
           partsOf(values).map((part) => (
             <polyline

@@ -80,7 +80,7 @@ def test_a_model_for_each_of_two_tiers_is_a_cascade_between_them(folder: Path, t
     )
 
     end, edge, cloud = settings_of(
-        file, stages, evidence, bundle, scheduler="end-cloud", identity=None
+        file, stages, evidence, bundle, folder=folder, scheduler="end-cloud", identity=None
     )  # fmt: skip
     assert [[one.number for one in tier.stages] for tier in (end, edge, cloud)] == [[0], [], [1]]
 

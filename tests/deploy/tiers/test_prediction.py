@@ -15,8 +15,8 @@ from workbench.deploy.placement.tiers_file import Privacy
 from workbench.deploy.tiers import frames
 from workbench.deploy.tiers.certificates import Authority
 from workbench.deploy.tiers.measured_run import Probes
+from workbench.deploy.tiers.next_tier import STATUS
 from workbench.deploy.tiers.prediction import expected_of, framings_of
-from workbench.deploy.tiers.settings import TierSettings
 from workbench.deploy.tiers.transport import Identity
 
 
@@ -100,7 +100,7 @@ def test_the_time_to_make_values_ready_is_measured() -> None:
 
 def test_a_frame_takes_as_many_bytes_as_are_planned_for_it(tmp_path: Path) -> None:
     assert links.HEADER_BYTES == frames.HEADER_BYTES
-    assert TierSettings("end", 0).heartbeat_s == links.HEARTBEAT_S
+    assert frames.HEADER_BYTES + 8 * len(STATUS) == links.ALIVE_BYTES
     authority = Authority.create()
     for name in ("end", "cloud"):
         authority.issue(name, tmp_path)

@@ -66,6 +66,7 @@ def test_a_tier_that_sends_all_answers_itself_when_nobody_else_can(tmp_path: Pat
         tiers.processes["cloud-0"].kill()
         replies = tiers.ask([end], np.stack([SURE, UNSURE]), [0.0, 0.05])
         assert [(reply.tier, reply.stage) for reply in replies] == [(0, 0), (0, 0)]
+        assert tiers.processes["end-0"].stop()["num_fallbacks"] == 2
 
 
 def test_a_request_that_fits_no_stage_fails_alone(tmp_path: Path) -> None:
@@ -102,28 +103,35 @@ def test_no_request_is_unanswered_when_a_tier_is_lost(
         assert {reply.tier for reply in replies[-20:]} == ({0, 2} if victim == "edge-0" else {0})
 
 
-@pytest.mark.slow
-def test_a_model_that_is_only_cut_is_finished_where_it_began_without_the_next_tier(tmp_path: Path) -> None:
+@pytest.mark.parametrize("has_exit", [True, pytest.param(False, marks=pytest.mark.slow)])
+def test_what_the_next_tier_does_not_answer_is_finished_where_it_began(
+    tmp_path: Path, has_exit: bool
+) -> None:
     part = """
         <ir_version: 10, opset_import: ["" : 20]>
         part (float[batch, 3] inputs) => (float[batch, 3] features) { features = Neg(inputs) }
     """
     onnx.save(onnx.parser.parse_model(part), str(tmp_path / "part.onnx"))
     with running_tiers(tmp_path) as tiers:
-        last = StageSettings(1, tiers.stages[1], 0.0)
+        first, last = tiers.stages
+        begin = (
+            StageSettings(0, first, 0.9) if has_exit else StageSettings(0, str(tmp_path / "part.onnx"), 1.0)
+        )
+        last = StageSettings(1, last, 0.0)
         cloud = tiers.start("cloud", 1, [last])
         end = tiers.start(
-            "end", 0, [StageSettings(0, str(tmp_path / "part.onnx"), 1.0), last], routes=(cloud,), keeps=0,
-            monitoring="none", timeout_s=0.3,
+            "end", 0, [begin, last], routes=(cloud,), keeps=0, monitoring="none", timeout_s=0.3
         )  # fmt: skip
         pid = tiers.processes["cloud-0"].pid
         stopped = threading.Timer(0.5, os.kill, (pid, signal.SIGSTOP))
         stopped.start()
-        replies = tiers.ask([end], SURE[None], np.arange(0, 1.5, 0.05).tolist())
+        replies = tiers.ask([end], UNSURE[None], np.arange(0, 1.5, 0.05).tolist())
         stopped.join()
-        # The part on the device has no exit of its own, so it computes the rest, too.
+        # The device has the rest, too: an answer of an exit that is not sure is not the last word.
         assert all(reply.probabilities is not None and reply.stage == 1 for reply in replies)
         assert {reply.tier for reply in replies} == {0, 1}
+        lost = sum(reply.tier == 0 for reply in replies)
+        assert tiers.processes["end-0"].stop()["num_fallbacks"] == lost
 
 
 def test_a_tier_that_comes_back_is_used_again(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""How long a message takes over a link, and what it costs: bandwidth or a trace of it, round trips, energy.
+"""How long frames occupy links, of a bandwidth or a trace of it, and how often heartbeats are sent.
 
 Sending messages is left to `workbench.deploy.tiers`.
 """
@@ -6,18 +6,22 @@ Sending messages is left to `workbench.deploy.tiers`.
 from __future__ import annotations
 
 import csv
+from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 
-from workbench.deploy.placement.tiers_file import Link
+from workbench.deploy.placement.tiers_file import Link, TiersFile
 from workbench.errors import ExperimentError
 
 _COLUMNS = ("time_s", "bits_per_s")
 HEADER_BYTES = 56
 """Bytes of a frame beside its tensor."""
-HEARTBEAT_S = 0.1
-"""How often a tier probes one that it may send to, with an empty frame."""
+ALIVE_BYTES = HEADER_BYTES + 88
+"""Bytes of the frame that answers a heartbeat, which is an empty frame."""
+HEARTBEAT_SHARE = 0.02
+"""What heartbeats take at most of the time of a link, in either direction, and of a machine."""
 TLS_BYTES = 22
 """Bytes that a record of TLS 1.3 adds to a frame: five of header, one of type, 16 of authentication."""
 
@@ -62,16 +66,52 @@ def read_trace(link: Link, folder: Path, *, field: str) -> list[tuple[float, flo
     return [(float(at_s), float(rate)) for at_s, rate in zip(times_s, rates, strict=True)]
 
 
-def transfer_s(num_bytes: float, bandwidth: float, rtt: float) -> float:
-    """Return the time of one message in one direction.
+def occupied_s(num_bytes: float, file: TiersFile, folder: Path) -> np.ndarray:
+    """Return how long each link is occupied by a frame, in seconds.
 
     Args:
-        num_bytes: Bytes of the message, header included.
-        bandwidth: Bits per second.
-        rtt: Time of an empty message there and back, in seconds.
+        num_bytes: Bytes of the frame, header included.
+        file: The file of tiers.
+        folder: The folder that its paths are relative to.
 
-    Example:
-        >>> transfer_s(1250, 1e6, 0.02)
-        0.02
+    Raises:
+        ExperimentError: If a trace cannot be read.
     """
-    return rtt / 2 + num_bytes * 8 / bandwidth
+    tls_bytes = TLS_BYTES if file.privacy.transport == "mtls" else 0
+    names = [f"{one}-{other}" for one, other in pairwise(file.tiers)]
+    return np.array([
+        (num_bytes + tls_bytes) * 8 / bandwidth_of(link, folder, field=f"links.{name}")
+        for name, link in zip(names, file.links_in_order(), strict=True)
+    ])  # fmt: skip
+
+
+def beats_per_link(counts: Sequence[int]) -> np.ndarray:
+    """Return how many heartbeats pass each link while every machine of the first tier sends one to each tier.
+
+    Args:
+        counts: Number of machines of each tier; a link is shared by those that send over it.
+    """
+    num_further = np.arange(len(counts) - 1, 0, -1)
+    return num_further * counts[0] / np.minimum.accumulate(np.array(counts[:-1]))
+
+
+def heartbeat_s(
+    file: TiersFile, folder: Path, counts: Sequence[int], answering_s: Sequence[float]
+) -> float:  # fmt: skip
+    """Return how often each machine of the first tier sends a heartbeat to every further tier, in seconds.
+
+    That is `place.heartbeat_period`, or less often, so that heartbeats keep to `HEARTBEAT_SHARE`.
+
+    Args:
+        file: The file of tiers.
+        folder: The folder that its paths are relative to.
+        counts: Number of machines of each tier.
+        answering_s: For each tier, the processor time in which a machine answers a heartbeat.
+
+    Raises:
+        ExperimentError: If the trace of a link cannot be read.
+    """
+    links_s = beats_per_link(counts) * occupied_s(ALIVE_BYTES, file, folder)
+    machines_s = counts[0] / np.array(counts[1:]) * np.array(answering_s[1:])
+    longest_s = np.concatenate([links_s, machines_s]).max(initial=0.0)
+    return max(file.place.heartbeat_period, float(longest_s) / HEARTBEAT_SHARE)

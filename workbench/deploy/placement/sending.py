@@ -8,18 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import pairwise
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
-from workbench.deploy.placement.links import (
-    HEADER_BYTES,
-    HEARTBEAT_S,
-    TLS_BYTES,
-    bandwidth_of,
-    transfer_s,
-)
+from workbench.deploy.placement.links import HEADER_BYTES, beats_per_link, heartbeat_s, occupied_s
 from workbench.deploy.placement.profile import FrameTiming, Profile
 from workbench.deploy.placement.stages import Stage, Stages
 from workbench.deploy.placement.tiers_file import TiersFile
@@ -90,21 +84,25 @@ class Sending:
         rtts_s = np.array([link.rtt for link in self.file.links_in_order()])
         return np.cumsum([0.0, *(rtts_s / 2 + self._links_s(num_bytes))])
 
+    @cached_property
+    def heartbeat_s(self) -> float:
+        """How often a device sends a heartbeat to every further tier, in seconds; infinite for never."""
+        if self.file.place.monitoring == "none":
+            return np.inf
+        _, answering_s, _ = self._processes(HEADER_BYTES)
+        return heartbeat_s(self.file, self.folder, self._counts, answering_s.tolist())
+
+    @property
+    def _counts(self) -> list[int]:
+        return [tier.count for tier in self.file.tiers.values()]
+
     def _links_s(self, num_bytes: float) -> np.ndarray:
         """Return how long each link is occupied by a frame."""
-        on_wire = num_bytes + (TLS_BYTES if self.file.privacy.transport == "mtls" else 0)
-        names = [f"{one}-{other}" for one, other in pairwise(self.file.tiers)]
-        return np.array([
-            transfer_s(on_wire, bandwidth_of(link, self.folder, field=f"links.{name}"), 0.0)
-            for name, link in zip(names, self.file.links_in_order(), strict=True)
-        ])  # fmt: skip
+        return occupied_s(num_bytes, self.file, self.folder)
 
     def _heartbeat_load(self) -> np.ndarray:
-        """Return the share of the time that each link carries heartbeats, one after another, to all tiers."""
-        if self.file.place.monitoring == "none":
-            return np.zeros(len(self.file.links))
-        num_further = np.arange(len(self.file.links), 0, -1)
-        return num_further * self._links_s(HEADER_BYTES) / HEARTBEAT_S
+        """Return the share of the time that each link carries heartbeats to all further tiers."""
+        return beats_per_link(self._counts) * self._links_s(HEADER_BYTES) / self.heartbeat_s
 
     def bytes_of(self, num_values: int, dtype: str) -> int:
         """Return the bytes of a frame with so many numbers of a type."""

@@ -90,6 +90,7 @@ class System:
         group_threshold: The probability from which the first exit is sure of a group of classes; None where
             there are no groups.
         has_own_models: Whether the first tier has one model and the last another, which takes inputs, too.
+        heartbeat_s: How often each machine of the first tier sends a heartbeat to every further tier.
     """
 
     names: tuple[str, ...]
@@ -117,6 +118,7 @@ class System:
     cut: Cut | None = None
     group_threshold: float | None = None
     has_own_models: bool = False
+    heartbeat_s: float = np.inf
 
     def as_cut(self) -> tuple[Self, str]:
         """Return it without early exits, and the scheduler that places the model as it is cut."""

@@ -121,6 +121,11 @@ class Place(Section):
         default="heartbeat",
         description="`heartbeat`: a tier that is silent is given up at once; `none`: after the timeout.",
     )
+    heartbeat_period: Seconds = Field(
+        default=0.1,
+        description="How often a device sends a heartbeat; less often where that would take more than 2 % of "
+        "the time of a link or a machine.",
+    )
     timeout: Seconds = Field(default=1.0, description="Time after which the local answer is given.")
 
     @model_validator(mode="after")

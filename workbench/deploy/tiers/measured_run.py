@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -40,7 +41,7 @@ from workbench.deploy.tiers.spreading import (
     settings_of,
     shaped,
 )
-from workbench.deploy.tiers.starting import StartedProcess, start_link, start_tier
+from workbench.deploy.tiers.starting import StartedProcess, processor_wait_s, start_link, start_tier
 from workbench.deploy.tiers.transport import Identity
 from workbench.errors import ArgumentError, RunError
 
@@ -67,12 +68,14 @@ class Probes:
         links_s: How much longer than the links take by themselves empty frames took over all of them to the
             last tier and back; none where the scheduler uses no link.
         samples: The number of the sample of each request; none where all samples are expected equally often.
+        processor_wait_s: For how long processes waited for a processor of this machine, for each request.
     """
 
     hops_s: tuple[float, ...]
     alone: tuple[tuple[int, float], ...]
     links_s: tuple[float, ...] = ()
     samples: tuple[int, ...] = ()
+    processor_wait_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -218,7 +221,7 @@ def _running(
             authority.issue(name, temporary)
         running.identity = Identity.in_folder(temporary, SOURCE)
     all_settings = settings_of(
-        file, stages_of(file, bundle), read_evidence(bundle), bundle, scheduler=scheduler,
+        file, stages_of(file, bundle), read_evidence(bundle), bundle, folder=folder, scheduler=scheduler,
         identity=temporary if is_encrypted else None, charge_s=charge_s, groups=groups,
     )  # fmt: skip
     try:
@@ -273,24 +276,35 @@ async def _measure(
     await asyncio.gather(send(tiers[0], warm_up), send(tiers[-1], warm_up))
     before = [await read_status(tier, identity=running.identity) for tier in tiers]
     num_probes = max(_MIN_PROBES, int(moments_s[-1] / _PROBE_GAP_S))
-    probed_s = np.linspace(0.0, moments_s[-1], num_probes, endpoint=False)
-    gap_s = moments_s[-1] / num_probes
+    # At random moments, as requests come: what comes at regular ones finds processes idle more often.
+    drawn_s = np.random.default_rng(0).uniform(0.0, moments_s[-1], (3, num_probes))
+    alone_s, near_s, far_s = np.sort(drawn_s).tolist()
+    waited_s = _processor_wait_s(running)
     steps = asyncio.gather(
-        send(tiers[0], moments_s), send(tiers[-1], probed_s.tolist()),
-        measure_hops_s(tiers[0], (probed_s + gap_s / 3).tolist(), identity=running.identity),
-        measure_hops_s(running.far, (probed_s + gap_s * 2 / 3).tolist(), identity=running.identity),
+        send(tiers[0], moments_s), send(tiers[-1], alone_s),
+        measure_hops_s(tiers[0], near_s, identity=running.identity),
+        measure_hops_s(running.far, far_s, identity=running.identity),
     )  # fmt: skip
-    replies, alone, hops_s, far_s = await (
+    replies, alone, hops_s, over_links_s = await (
         steps if on_status is None else _watched(steps, tiers, running.identity, on_status)
     )
+    waited_s = _processor_wait_s(running) - waited_s
     after = [await read_status(tier, identity=running.identity) for tier in tiers]
     reports: list[dict[str, float]] = [
         dict(zip(STATUS, (late - early).tolist(), strict=True))
         for early, late in zip(before, after, strict=True)
     ]
     answered = tuple((one.stage, one.took_s) for one in alone if one.probabilities is not None)
-    links_s = tuple(one - empty_s for one in far_s)
-    return replies, reports, Probes(tuple(hops_s), answered, links_s, tuple(one.sample for one in replies))
+    links_s = tuple(one - empty_s for one in over_links_s)
+    probes = Probes(
+        tuple(hops_s), answered, links_s, tuple(one.sample for one in replies), waited_s / len(moments_s)
+    )
+    return replies, reports, probes
+
+
+def _processor_wait_s(running: _Running) -> float:
+    """Return for how long this process and those that it started have waited for a processor."""
+    return sum(map(processor_wait_s, [os.getpid(), *(one.pid for one in running.started)]))
 
 
 async def _watched(

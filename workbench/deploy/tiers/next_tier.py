@@ -18,7 +18,7 @@ from workbench.deploy.tiers.settings import Route
 from workbench.deploy.tiers.transport import Connection, Identity, connect
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 1.0
-_MISSED = 3
+MISSED = 3
 """A tier is given up after this many heartbeats without an answer."""
 _LOAD_MEMORY = 0.5
 STATUS = (
@@ -77,7 +77,7 @@ class NextTier:
             return False
         if self._heartbeat_s is None:
             return True
-        return self._clock() - self._seen_s < _MISSED * self._heartbeat_s
+        return self._clock() - self._seen_s < MISSED * self._heartbeat_s
 
     @property
     def num_waiting(self) -> int:

@@ -72,7 +72,7 @@ class TierSettings:
         threads: Threads that compute a batch.
         timeout_s: How long an answer of a further tier is waited for.
         monitoring: `heartbeat`: a further tier that is silent is given up at once; `none`: after the timeout.
-        heartbeat_s: How often a further tier is probed.
+        heartbeat_s: How often a further tier is probed; after three without an answer it is given up.
         busy: The load of a further tier from which thresholds are eased; below nine tenths they are set back.
         features: How values are sent: float32 or uint8.
         noise: Standard deviation of noise in what is sent, in that of the values.

@@ -12,11 +12,16 @@ from pathlib import Path
 import numpy as np
 
 from workbench.deploy.placement.labels import Groups
-from workbench.deploy.placement.links import TLS_BYTES, bandwidth_of, read_trace
+from workbench.deploy.placement.links import (
+    ALIVE_BYTES,
+    bandwidth_of,
+    heartbeat_s,
+    occupied_s,
+    read_trace,
+)
 from workbench.deploy.placement.stages import Evidence, Stages
 from workbench.deploy.placement.tiers_file import Link, TiersFile
 from workbench.deploy.tiers.frames import HEADER_BYTES
-from workbench.deploy.tiers.next_tier import STATUS
 from workbench.deploy.tiers.relay import Link as ShapedLink
 from workbench.deploy.tiers.requesting import SOURCE
 from workbench.deploy.tiers.settings import Route, StageSettings, TierSettings
@@ -65,7 +70,7 @@ def destinations(number: int, num_tiers: int, scheduler: str) -> tuple[int, ...]
 
 
 def settings_of(
-    file: TiersFile, stages: Stages, evidence: Evidence, bundle: Path, *, scheduler: str,
+    file: TiersFile, stages: Stages, evidence: Evidence, bundle: Path, *, folder: Path, scheduler: str,
     identity: Path | None, charge_s: float = 0.0, groups: Groups | None = None,
 ) -> list[TierSettings]:  # fmt: skip
     """Return what the process of each tier is started with, without its routes.
@@ -75,6 +80,7 @@ def settings_of(
         stages: The stages of the bundle.
         evidence: How the exits did on the validation split.
         bundle: The folder of the bundle.
+        folder: The folder of the file.
         scheduler: The scheduler.
         identity: The folder of the certificates; None for unencrypted connections.
         charge_s: By how much `mapping` demands that a request ends earlier where it began, to stay there.
@@ -97,6 +103,8 @@ def settings_of(
         early = replace(parts[0], groups=groups.classes, group_threshold=groups.threshold)
         parts = (early, *parts[1:])
     names = tuple(map(name_of, range(len(file.tiers))))
+    alone = [1] * len(names)
+    period_s = heartbeat_s(file, folder, alone, [0.0] * len(names))
     return [
         TierSettings(
             name_of(number), number, stages=_own(parts, number, len(names)) if file.place.models else parts,
@@ -104,7 +112,7 @@ def settings_of(
             keeps=0 if destinations(number, len(file.tiers), scheduler) else None,
             maps=scheduler == "mapping", charge_s=charge_s, sends_all=scheduler == "cloud" and number == 0,
             features=file.privacy.features, noise=file.privacy.noise,
-            monitoring=file.place.monitoring, timeout_s=file.place.timeout,
+            monitoring=file.place.monitoring, heartbeat_s=period_s, timeout_s=file.place.timeout,
             identity=None if identity is None else str(identity), accepts=(SOURCE, *names),
         )
         for number, tier in enumerate(file.tiers.values())
@@ -147,12 +155,8 @@ def empty_frame_s(file: TiersFile, folder: Path) -> float:
         file: The file of tiers.
         folder: The folder of the file.
     """
-    tls_bytes = TLS_BYTES if file.privacy.transport == "mtls" else 0
-    num_bytes = 2 * (HEADER_BYTES + tls_bytes) + 8 * len(STATUS)
-    return sum(
-        link.rtt + num_bytes * 8 / bandwidth_of(link, folder, field=f"links.{first}-{second}")
-        for (first, second), link in zip(pairwise(file.tiers), file.links_in_order(), strict=True)
-    )
+    there_and_back_s = sum(occupied_s(one, file, folder).sum() for one in (HEADER_BYTES, ALIVE_BYTES))
+    return float(there_and_back_s) + sum(link.rtt for link in file.links_in_order())
 
 
 def _eased(stages: Stages, evidence: Evidence) -> tuple[float, ...]:

@@ -99,6 +99,21 @@ def start_link(name: str, link: Link) -> StartedProcess:
     return StartedProcess(f"the link {name}", "workbench.deploy.tiers.relay", link.words())
 
 
+def processor_wait_s(pid: int) -> float:
+    """Return for how long the threads of a process that are there have waited for a processor, in seconds.
+
+    It is 0 where the system does not state it; Linux does.
+
+    Args:
+        pid: The number of the process.
+    """
+    waited_ns = 0
+    for path in Path(f"/proc/{pid}/task").glob("*/schedstat"):
+        with contextlib.suppress(OSError, IndexError, ValueError):  # a thread that has ended meanwhile
+            waited_ns += int(path.read_text(encoding="ascii").split()[1])
+    return waited_ns / 1e9
+
+
 def _line_of(process: subprocess.Popen[bytes], timeout_s: float) -> bytes:
     """Return the first line that a process prints; nothing if it ends or the time is over."""
     assert process.stdout is not None

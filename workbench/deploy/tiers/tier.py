@@ -21,7 +21,7 @@ import numpy as np
 from workbench.deploy.serving.batching import BatchQueue, BatchTimes, measure_batches
 from workbench.deploy.tiers.features import Outgoing, restore
 from workbench.deploy.tiers.frames import Frame, Kind
-from workbench.deploy.tiers.next_tier import STATUS, NextTier, NotAnsweredError
+from workbench.deploy.tiers.next_tier import MISSED, STATUS, NextTier, NotAnsweredError
 from workbench.deploy.tiers.own_time import OwnTime
 from workbench.deploy.tiers.scenes import Scenes
 from workbench.deploy.tiers.settings import TierSettings
@@ -33,7 +33,6 @@ _BATCH_S = 1.0
 _EASE = 0.9
 _HEARTBEATS_PER_LEVEL = 5
 """Thresholds wait for the effect of their last change."""
-_MISSED = 3
 
 
 class Tier:
@@ -165,15 +164,14 @@ class Tier:
         if self.settings.has_own_model:
             frame = replace(frame, stage=max(frame.stage, self._models.first))
         further = self._plan()
-        is_fallback = bool(self._routes) and further is None
+        is_cut_off, is_left = bool(self._routes) and further is None, False
         if further is not None and (self.settings.sends_all or not self._models.can_begin(frame.stage)):
             try:
                 return await self._send(further, frame, values, frame.stage)
             except NotAnsweredError:
                 if not self._models.can_begin(frame.stage):
                     raise
-                self.counts["num_fallbacks"] += 1
-                further, is_fallback = None, True
+                further, is_left = None, True
         if not self._models.can_begin(frame.stage):
             raise NotAnsweredError(f"stage {frame.stage} is not computed here")
         result = await self._compute(frame.stage, values, mask, further)
@@ -188,15 +186,20 @@ class Tier:
             try:
                 return await self._send(further, frame, result.onward, result.stage + 1)
             except NotAnsweredError:
-                self.counts["num_fallbacks"] += 1
-                is_fallback = True
-                if result.probabilities is None and self._models.can_begin(result.stage + 1):
+                is_left = True
+                if self._models.can_begin(result.stage + 1):
                     result = await self._compute(result.stage + 1, result.onward, mask, None)
         if result.probabilities is None:
             raise NotAnsweredError(f"stage {result.stage} has no exit")
         self.counts["num_answered"] += 1
-        kind = Kind.FALLBACK if is_fallback and not result.is_final else Kind.ANSWER
+        self.counts["num_fallbacks"] += is_left or (is_cut_off and self._sends(result))
+        kind = Kind.FALLBACK if (is_left or is_cut_off) and not result.is_final else Kind.ANSWER
         return Frame(kind, frame.request, result.probabilities, self.settings.number, result.stage)
+
+    def _sends(self, result: Result) -> bool:
+        """Return whether a request that ended here would be sent if there were a further tier."""
+        keeps = self.settings.keeps
+        return self.settings.sends_all or not result.is_final or (keeps is not None and result.stage > keeps)
 
     async def _compute(
         self, stage: int, values: np.ndarray, mask: np.ndarray | None, further: NextTier | None
@@ -231,7 +234,7 @@ class Tier:
     def _alive(self) -> set[int]:
         if self.settings.monitoring != "heartbeat":
             return set(self.settings.devices)
-        limit_s = self._time.now_s() - _MISSED * self.settings.heartbeat_s
+        limit_s = self._time.now_s() - MISSED * self.settings.heartbeat_s
         return {one for one in self.settings.devices if self._seen_s.get(one, -math.inf) >= limit_s}
 
     async def _watch(self) -> None:
