@@ -45,3 +45,4 @@ def test_a_threshold_is_chosen_and_run(page, jupyter) -> None:
     page.get_by_role("img", name=re.compile("Queue of end: ")).wait_for(timeout=120_000)
     page.get_by_text(re.compile("end-cloud at the threshold 1: .* 0 unanswered")).wait_for(timeout=120_000)
     page.get_by_role("rowheader", name="expected").wait_for()
+    assert violations(page, ".workbench-tiers") == []

@@ -187,7 +187,9 @@ function Curves({
           <Curve key={chart.title} {...chart} labels={labels} place={place} onPlace={onPlace} />
         ))}
       </div>
-      <p class="workbench-hint">{balanceOf(picture, points, labels)}</p>
+      <p class="workbench-hint">
+        Equally many samples lie between neighbouring thresholds. {balanceOf(picture, points, labels)}
+      </p>
     </>
   );
 }

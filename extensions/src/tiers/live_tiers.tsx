@@ -91,7 +91,7 @@ function Queues({ tiers, statuses }: { tiers: string[]; statuses: TiersStatus[] 
           <tr>
             <th>Tier</th>
             <th>Waiting</th>
-            <th aria-label="Queue" />
+            <th>Queue now</th>
             <th>Load</th>
             <th>Answers/s</th>
             <th>Queue so far</th>
@@ -176,7 +176,7 @@ function Result({ tiers, measured, expected, words }: ResultProps) {
       <table class="workbench-tiers-result">
         <thead>
           <tr>
-            <th aria-label="Quantity" />
+            <td />
             {rows.map(([label]) => (
               <th key={label}>{label}</th>
             ))}
