@@ -147,7 +147,7 @@ def _stage_times(
                 f"the first stage takes {used_bytes:,} bytes", field=f"tiers.{name}.memory",
                 next_step="Give the tier more memory, or train a smaller model.",
             )  # fmt: skip
-        # The median, as of what is cut: what else a machine does reaches a few calls only, and a mean by much.
+        # The median, as of what is cut: what else a machine does reaches few calls, and a mean by much.
         found.append(timing.p50_s / tier.batch if fits else np.inf)
         spreads.append(abs(timing.p95_s / timing.p50_s - 1.0) / 2.0)
     return found, float(np.clip(np.mean(spreads), 0.03, 0.3))
