@@ -16,12 +16,9 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from workbench.advisor.variants import Variant
+from workbench.advisor.variants import Variant, exchange_options
 from workbench.errors import ExperimentError
 from workbench.events import RatesTested
-from workbench.exchanges import EXCHANGES
-from workbench.exchanges.capabilities import capabilities_of as exchange_capabilities
-from workbench.exchanges.capabilities import with_options
 from workbench.experiment import Experiment, PlanSettings
 from workbench.experiment.module_inspection import method_parameters_of
 from workbench.experiment.private import is_private
@@ -144,7 +141,7 @@ def choices_of(
     else:  # only some strategies have it
         able = [name for name in options["strategy"] if capabilities_of(str(name)).takes_shard]
         options["strategy"] = tuple(able) or options["strategy"]
-    options |= _exchange_options(options)
+    options |= exchange_options(options)
     if not workers or not batches:
         raise ExperimentError(
             "no plan is possible within what is allowed",
@@ -378,19 +375,6 @@ def _values(domain: Domain) -> Sequence[JsonValue]:
     assert isinstance(high, int)
     doubled = {low, high} | {2**power for power in range(high.bit_length()) if low <= 2**power <= high}
     return [value for value in sorted(doubled) if value in values]
-
-
-def _exchange_options(options: Mapping[str, tuple[PlanValue, ...]]) -> dict[str, tuple[PlanValue, ...]]:
-    """Return the values that the options of exchanges may have, those of the usual exchange first."""
-    found: dict[str, list[PlanValue]] = {name: [] for name in EXCHANGE_OPTIONS}
-    for exchange in options["exchange"]:
-        plan = with_options(PartialPlan.of(exchange=exchange), options)
-        usual = exchange_capabilities(str(exchange)).options if exchange in EXCHANGES else {}
-        for name, values in found.items():
-            values.append(plan.get(name) or 0)
-            if name in usual:
-                values.extend(value for value in options[name] if value or not usual[name])
-    return {name: tuple(dict.fromkeys(values)) for name, values in found.items()}
 
 
 def _is_for_one(strategy: str) -> bool:

@@ -12,7 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
+from workbench.exchanges import EXCHANGES
 from workbench.exchanges.capabilities import USUAL, with_options
+from workbench.exchanges.capabilities import capabilities_of as capabilities_of_exchange
 from workbench.plan import EXCHANGE_OPTIONS, SIZES, VARIANT, AdvisedFor, PartialPlan, Plan, PlanValue
 from workbench.strategies import STRATEGIES
 from workbench.strategies.capabilities import BY_AXIS, capabilities_of, strategy_for_many, strategy_on
@@ -85,6 +87,19 @@ def combinations(
     names = [dimension.name for dimension in VARIANT if dimension.advised_for == advised_for]
     for values in itertools.product(*(options[name] for name in names)):
         yield with_options(base | PartialPlan.of(**dict(zip(names, values, strict=True))), options)
+
+
+def exchange_options(options: Mapping[str, tuple[PlanValue, ...]]) -> dict[str, tuple[PlanValue, ...]]:
+    """Return the values that the options of exchanges may have, those of the usual exchange first."""
+    found: dict[str, list[PlanValue]] = {name: [] for name in EXCHANGE_OPTIONS}
+    for exchange in options["exchange"]:
+        plan = with_options(PartialPlan.of(exchange=exchange), options)
+        usual = capabilities_of_exchange(str(exchange)).options if exchange in EXCHANGES else {}
+        for name, values in found.items():
+            values.append(plan.get(name) or 0)
+            if name in usual:
+                values.extend(value for value in options[name] if value or not usual[name])
+    return {name: tuple(dict.fromkeys(values)) for name, values in found.items()}
 
 
 def divided(base: Variant, options: Mapping[str, Sequence[PlanValue]]) -> Iterator[Variant]:
