@@ -96,19 +96,13 @@ def test_the_slope_of_the_posterior_is_that_of_small_differences(
     seed: int, shift: float, has_curves: bool
 ) -> None:
     features, values = draw(seed)
-    distances = np.stack(
-        [
-            ((features[:, None, group == GROUPS] - features[None, :, group == GROUPS]) ** 2).sum(-1).ravel()
-            for group in range(3)
-        ]
-    )
     theta = np.array([-0.5, 0.2, 0.1, -3.0, 0.3, 1.0][: 6 if has_curves else 4]) + shift
     ahead = 5 * np.random.default_rng(seed).random(len(values))
-    apart = np.abs(ahead[:, None] - ahead[None, :]) if has_curves else None
+    pairs = gaussian_process._Pairs.of(features, GROUPS, ahead if has_curves else None)
     means, sds = np.zeros_like(theta), np.full_like(theta, 2.0)
 
     def loss(at: np.ndarray) -> tuple[float, np.ndarray]:
-        return gaussian_process._loss(at, distances, values, means, sds, apart)
+        return gaussian_process._loss(at, pairs, values, means, sds)
 
     slope = loss(theta)[1]
     for index in range(len(theta)):

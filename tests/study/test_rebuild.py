@@ -221,3 +221,19 @@ def test_rebuilding_takes_as_many_calls_a_trial_with_many_trials_as_with_few() -
         finally:
             sys.setprofile(None)
     assert num_calls[1] < 2.5 * num_calls[0]
+
+
+def test_a_trial_that_failed_first_does_not_change_what_a_rebuilt_study_proposes() -> None:
+    """It counts as the median of others, which later results change; what is fitted to the first stays."""
+    drive = Drive(make_experiment(search={"x": {"low": 0.0, "high": 1.0}, "y": {"low": 0.0, "high": 1.0}}))
+    for number in range(7):
+        proposal = drive.ask()
+        if number == 1:
+            drive.end(proposal.trial, "failed", reason="error")
+            continue
+        x, y = (float(proposal.params[name]) for name in ("x", "y"))  # type: ignore[arg-type]
+        drive.report(proposal.trial, 1, loss=(x - 0.7) ** 2 + (y - 0.3) ** 2 + (10.0 if number == 6 else 0.0))
+        drive.end(proposal.trial)
+    rebuilt, live = drive.rebuilt().ask(), drive.study.ask()
+    assert rebuilt is not None
+    assert rebuilt == live

@@ -74,13 +74,24 @@ class Climber:
         points, exists = self._encoding.snap(units)
         features = self._encoding.features(points, exists)
         scores = score(points, exists, features)
-        scores[[row.tobytes() in tried for row in features]] = -np.inf
+        new = self._best_new(scores, features, tried)
+        points, exists, scores = points[new], exists[new], scores[new]
         if before is not None:
             points = np.concatenate([before.points, points])
             exists = np.concatenate([before.exists, exists])
             scores = np.concatenate([before.scores, scores])
         best = np.argsort(-scores, kind="stable")[:_NUM_KEPT]
         return _Candidates(points[best], exists[best], scores[best])
+
+    def _best_new(self, scores: np.ndarray, features: np.ndarray, tried: set[bytes]) -> list[int]:
+        """Return the rows of the highest scores, best first; what was tried comes last, without a score."""
+        new, old = list[int](), list[int]()
+        for row in np.argsort(-scores, kind="stable"):
+            (old if features[row].tobytes() in tried else new).append(row)
+            if len(new) == _NUM_KEPT:
+                return new
+        scores[old] = -np.inf
+        return (new + old)[:_NUM_KEPT]
 
     def _vary(self, units: np.ndarray, spread: np.ndarray, share: np.ndarray) -> np.ndarray:
         """Change a share of the columns of each point, at least one: ranges by a step, choices by a draw."""

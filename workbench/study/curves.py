@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from scipy.special import stdtr
@@ -26,9 +27,11 @@ _NOISE_EXAMPLES = 2.0
 """How many examples the prior of the noise counts for."""
 _TOLERANCE = 0.1  # doublings by which an example may end too early
 _LEAST = 1e-12
+_NO_EXAMPLES = np.empty((0, 4))
+_NUM_KEPT = 4096  # what was found in a curve, by the rung and how far it is to the end
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Curve:
     """What a training reported.
 
@@ -123,13 +126,16 @@ def _examples(here: float, ahead: float, others: Sequence[Curve]) -> np.ndarray:
     Returns:
         Shape [examples, 4]: the value one doubling before, there, at the end, and the example's weight.
     """
+    return np.concatenate([_NO_EXAMPLES, *(_examples_of(other, here, ahead) for other in others)])
+
+
+@lru_cache(_NUM_KEPT)
+def _examples_of(other: Curve, here: float, ahead: float) -> np.ndarray:
+    """Return how one curve went on, as `_examples`; trials stop at few rungs, so that many ask the same."""
     begins = here - np.arange(_MAX_DOUBLINGS_BACK + 1.0)
+    covers = (other.doublings[0] <= begins) & (begins + ahead <= other.doublings[-1] + _TOLERANCE)
+    if not covers.any():
+        return _NO_EXAMPLES
     places, weights = np.concatenate([begins - 1, begins, begins + ahead]), 0.5 ** (here - begins)
-    found: list[np.ndarray] = []
-    for other in others:
-        first, last = other.doublings[0], other.doublings[-1] + _TOLERANCE
-        covers = (first <= begins) & (begins + ahead <= last)
-        if covers.any():
-            values = np.interp(places, other.doublings, other.values).reshape(3, -1)
-            found.append(np.vstack([values, weights])[:, covers].T)
-    return np.concatenate(found) if found else np.empty((0, 4))
+    values = np.interp(places, other.doublings, other.values).reshape(3, -1)
+    return np.vstack([values, weights])[:, covers].T

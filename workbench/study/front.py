@@ -7,6 +7,7 @@ predicts; both count the hypervolume that is gained.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import optuna
@@ -17,6 +18,9 @@ from workbench.study.design import spread_points
 from workbench.study.limits import keeps_limits
 from workbench.study.partial_results import CURVES, Reading, of_objective, without_outliers
 from workbench.study.rungs import is_decision
+
+if TYPE_CHECKING:
+    from workbench.study.curves import Curve
 
 # Complete trials before a front means something, and how many of the latest curves are compared.
 _MIN_COMPLETE = 4
@@ -46,6 +50,7 @@ class FrontPruner(BasePruner):
         """A trial that is less likely to extend the front is stopped."""
         self._grace = grace
         self._readings = readings
+        self._ended: dict[tuple[int, int], Curve | None] = {}  # of ended trials, which change no more
 
     def prune(self, study: optuna.Study, trial: FrozenTrial) -> bool:
         """Return whether the trial is unlikely to extend the front."""
@@ -74,14 +79,11 @@ class FrontPruner(BasePruner):
         """
         from scipy.special import stdtrit  # light installations lack SciPy
 
-        from workbench.study.curves import Curve, forecast
+        from workbench.study.curves import forecast
 
         shares, columns = spread_points(_NUM_DRAWS, len(self._readings)), list[np.ndarray]()
-        for index, reading in enumerate(self._readings):
-            curve, *known = (
-                Curve.of(reading.curve(of_objective(one, index).intermediate_values))
-                for one in (trial, *others[-_MAX_CURVES:])
-            )
+        for index in range(len(self._readings)):
+            curve, *known = (self._curve(one, index) for one in (trial, *others[-_MAX_CURVES:]))
             if curve is None:
                 columns.append(np.full(_NUM_DRAWS, ended[:, index].max()))
                 continue
@@ -90,6 +92,17 @@ class FrontPruner(BasePruner):
                 return None
             columns.append(found.mean + found.deviation * stdtrit(found.freedom, shares[:, index]))
         return np.column_stack(columns)
+
+    def _curve(self, trial: FrozenTrial, index: int) -> Curve | None:
+        """Return the curve of a trial by one objective, larger is better; None where it has no reports."""
+        from workbench.study.curves import Curve
+
+        if (key := (trial.number, index)) in self._ended:
+            return self._ended[key]
+        curve = Curve.of(self._readings[index].curve(of_objective(trial, index).intermediate_values))
+        if trial.state.is_finished():
+            self._ended[key] = curve
+        return curve
 
 
 def gains(ends: np.ndarray, known: np.ndarray) -> np.ndarray:

@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import get_lapack_funcs, solve_triangular
+from scipy.linalg import get_lapack_funcs
 from scipy.optimize import minimize
 from scipy.special import expit
 
@@ -32,7 +32,7 @@ _MAX_STEPS = 60
 _MIN_FREE = 2
 _JITTER = 1e-8
 _ROOT5 = math.sqrt(5.0)
-_factorize, _invert = get_lapack_funcs(("potrf", "potri"))
+_factorize, _invert, _solve, _solve_half = get_lapack_funcs(("potrf", "potri", "potrs", "trtrs"))
 
 
 @dataclass(frozen=True)
@@ -98,10 +98,10 @@ class GaussianProcess:
         covariance[np.diag_indices_from(covariance)] += math.exp(kernel.log_noise) + _JITTER
         self._values, self._num_lengths = values, len(kernel.log_lengths)
         self._factor = factorize(covariance)
-        self._whitened = solve_triangular(self._factor, values, lower=True, check_finite=False)
+        self._whitened = _solve_half(self._factor, values, lower=1)[0]
         self._gained = 0.0
         if ahead is not None:
-            projected = solve_triangular(self._factor, _trend(ahead), lower=True, check_finite=False)
+            projected = _solve_half(self._factor, _trend(ahead), lower=1)[0]
             self._gained = float(projected @ self._whitened)
         self.scale = math.sqrt(max(float(self._whitened @ self._whitened) / len(values), 1e-12))
 
@@ -117,7 +117,7 @@ class GaussianProcess:
             Two arrays of shape [m].
         """
         cross = _matern(_squared_distances(self._scaled, features * self._weights)) * self._agreement
-        projected = solve_triangular(self._factor, cross, lower=True, check_finite=False)
+        projected = _solve_half(self._factor, cross, lower=1)[0]
         mean = projected.T @ self._whitened + self._gained
         variance = 1.0 - np.einsum("ij,ij->j", projected, projected)
         return mean, self.scale * np.sqrt(np.maximum(variance, 1e-10))
@@ -133,7 +133,7 @@ class GaussianProcess:
         Source: Rasmussen and Williams, equation 5.12.
         """
         inverse = _invert(self._factor, lower=1)[0]
-        solved = solve_triangular(self._factor, self._whitened, lower=True, trans=1, check_finite=False)
+        solved = _solve_half(self._factor, self._whitened, lower=1, trans=1)[0]
         return solved / np.diag(inverse)
 
     def predictability(self) -> float | None:
@@ -167,67 +167,85 @@ def fit(
         The hyper-parameters.
     """
     num_groups = int(groups.max()) + 1
-    distances = np.stack(
-        [
-            _squared_distances(features[:, groups == group], features[:, groups == group])
-            for group in range(num_groups)
-        ]
-    ).reshape(num_groups, -1)
-    apart = None if ahead is None else np.abs(ahead[:, None] - ahead[None, :])
     # The more parameters, the smoother the function is expected to be in each.
     length_mean = _LENGTH_MEAN + math.log(num_groups) / 2
     means = np.append(np.full(num_groups, length_mean), _NOISE_MEAN)
     sds = np.append(np.full(num_groups, _LENGTH_SD), _NOISE_SD)
     bounds = [_LENGTH_BOUNDS] * num_groups + [_NOISE_BOUNDS]
-    if apart is not None:
+    if ahead is not None:
         means, sds = (
             np.append(means, [_SHARE_MEAN, _DOUBLINGS_MEAN]),
             np.append(sds, [_SHARE_SD, _DOUBLINGS_SD]),
         )
         bounds += [_SHARE_BOUNDS, _DOUBLINGS_BOUNDS]
     found = minimize(
-        _loss, means, args=(distances, values, means, sds, apart), jac=True, method="L-BFGS-B",
-        bounds=bounds, options={"maxiter": _MAX_STEPS, "ftol": 1e-4},
+        _loss, means, args=(_Pairs.of(features, groups, ahead), values, means, sds), jac=True,
+        method="L-BFGS-B", bounds=bounds, options={"maxiter": _MAX_STEPS, "ftol": 1e-4},
     )  # fmt: skip
     return Kernel(found.x[:num_groups], *map(float, found.x[num_groups:]))
 
 
+@dataclass(frozen=True)
+class _Pairs:
+    """What each observation has to do with those before it, which is what hyper-parameters do not change.
+
+    Attributes:
+        rows: The later one of each pair, shape [pairs].
+        columns: The earlier one, shape [pairs].
+        distances: Squared distances in each group of features, shape [groups, pairs].
+        apart: Doublings between their distances from the end, shape [pairs]; None if all had ended.
+        trend: The covariance of what all trainings gain in common, shape [pairs] or 0.
+    """
+
+    rows: np.ndarray
+    columns: np.ndarray
+    distances: np.ndarray
+    apart: np.ndarray | None
+    trend: np.ndarray | float
+
+    @classmethod
+    def of(cls, features: np.ndarray, groups: np.ndarray, ahead: np.ndarray | None) -> _Pairs:
+        rows, columns = np.tril_indices(len(features), -1)
+        squares = (features[rows] - features[columns]) ** 2
+        distances = np.stack([squares[:, groups == group].sum(1) for group in range(int(groups.max()) + 1)])
+        if ahead is None:
+            return cls(rows, columns, distances, None, 0.0)
+        apart = np.abs(ahead[rows] - ahead[columns])
+        return cls(rows, columns, distances, apart, _trend(apart))
+
+
 def _loss(
-    theta: np.ndarray,
-    distances: np.ndarray,
-    values: np.ndarray,
-    means: np.ndarray,
-    sds: np.ndarray,
-    apart: np.ndarray | None,
+    theta: np.ndarray, pairs: _Pairs, values: np.ndarray, means: np.ndarray, sds: np.ndarray
 ) -> tuple[float, np.ndarray]:
     """Return the negative log posterior and its gradient, for the signal's likeliest variance."""
-    n, num_groups = len(values), len(distances)
+    n, num_groups = len(values), len(pairs.distances)
     inverse_squares, noise = np.exp(-2 * theta[:num_groups]), math.exp(theta[num_groups])
-    squared = (inverse_squares @ distances).reshape(n, n)
+    squared = inverse_squares @ pairs.distances
     root = _ROOT5 * np.sqrt(squared)
     decay = np.exp(-root)
     signal = (1 + root + squared * (5 / 3)) * decay
-    kernel = Kernel(theta[:num_groups], *map(float, theta[num_groups:]))
-    agreement = 1.0 if apart is None else kernel.agreement(apart)
-    covariance = signal * agreement + (0.0 if apart is None else _trend(apart))
-    covariance[np.diag_indices(n)] += noise + _JITTER
+    agreement, fading, lasting, rate = np.ones(1), np.ones(1), 1.0, 0.0
+    if pairs.apart is not None:
+        lasting, rate = float(expit(theta[-2])), math.exp(-theta[-1])
+        fading = np.exp(-pairs.apart * rate)
+        agreement = lasting + (1 - lasting) * fading
+    covariance = np.zeros((n, n), order="F")  # of which the lower half is read
+    covariance[pairs.rows, pairs.columns] = signal * agreement + pairs.trend
+    covariance[np.diag_indices(n)] = 1.0 + (pairs.apart is not None) + noise + _JITTER
     factor = factorize(covariance)
-    inverse = _invert(factor, lower=1)[0]
-    inverse = inverse + np.tril(inverse, -1).T
-    solved = inverse @ values
+    inverse, solved = _invert(factor, lower=1)[0], _solve(factor, values, lower=1)[0]
     variance = max(float(values @ solved) / n, 1e-12)
     loss = 0.5 * n * math.log(variance) + float(np.log(np.diag(factor)).sum())
-    outer = inverse - np.outer(solved, solved) / variance
-    slopes = outer * ((5 / 3) * (1 + root) * decay) * agreement
+    outer = inverse[pairs.rows, pairs.columns] - solved[pairs.rows] * solved[pairs.columns] / variance
+    weighted = outer * signal
     gradient = np.empty_like(theta)
-    if apart is not None:
-        lasting, rate = float(expit(kernel.lasting_logit)), math.exp(-kernel.log_doublings)
-        fading = np.exp(-apart * rate)
-        weighted = outer * signal
-        gradient[-2] = 0.5 * lasting * (1 - lasting) * float((weighted * (1 - fading)).sum())
-        gradient[-1] = 0.5 * (1 - lasting) * rate * float((weighted * fading * apart).sum())
-    gradient[:num_groups] = 0.5 * inverse_squares * (distances @ slopes.ravel())
-    gradient[num_groups] = 0.5 * noise * float(np.trace(outer))
+    # Every pair counts twice, and the half of a derivative once.
+    slopes = outer * ((5 / 3) * (1 + root) * decay) * agreement
+    gradient[:num_groups] = inverse_squares * (pairs.distances @ slopes)
+    gradient[num_groups] = 0.5 * noise * float((np.diag(inverse) - solved**2 / variance).sum())
+    if pairs.apart is not None:
+        gradient[-2] = lasting * (1 - lasting) * float((weighted * (1 - fading)).sum())
+        gradient[-1] = (1 - lasting) * rate * float((weighted * fading * pairs.apart).sum())
     off = (theta - means) / sds
     return loss + 0.5 * float(off @ off), gradient + off / sds
 

@@ -164,7 +164,7 @@ def result_values(
     the worst, and one that failed as the median, because another cause than its configuration is possible.
 
     Args:
-        trials: Trials with a result.
+        trials: Trials that have ended; where none has a value, all are worth 0.
         sign: 1.0 where larger values are better, -1.0 where smaller ones are.
         forecasts: Where each trial would have ended, larger is better, if any of them was pruned.
     """
@@ -176,5 +176,7 @@ def result_values(
         elif forecasts is not None and is_cut(trial):
             values[index] = forecasts[index]
     known = values[np.isfinite(values)]
+    if not len(known):
+        return np.zeros(len(trials))
     failed = np.array([trial.state == TrialState.FAIL for trial in trials])
     return np.where(np.isnan(values), np.where(failed, np.median(known), known.min()), values)

@@ -199,9 +199,12 @@ class ProcessSampler(DesignSampler):
             ended = [of_objective(trial, index) for trial in ended]
             running = [of_objective(trial, index) for trial in running]
         if not any(is_cut(trial) for trial in ended):
-            values = result_values(ended, self._readings[index].sign) if ended else np.empty(0)
+            sign = self._readings[index].sign
+            values = result_values(ended, sign)
             related = self._related(index, features[: len(ended)], values)
-            return self._model(f"goal {index}", features, values, num_fitted, related=related)
+            # From these results alone, as they were when they were the only ones.
+            first = result_values(ended[:num_fitted], sign)
+            return self._model(f"goal {index}", features, values, num_fitted, related=related, first=first)
         kernel, forecasts = self._forecast(index, [*ended, *running], features, num_fitted)
         values = result_values(ended, self._readings[index].sign, forecasts)
         related = self._related(index, features[: len(ended)], values)
@@ -277,6 +280,7 @@ class ProcessSampler(DesignSampler):
         kernel: Kernel | None = None,
         expected: np.ndarray | None = None,
         related: Related | None = None,
+        first: np.ndarray | None = None,
     ) -> _Model:
         """Model one quantity at the end of trainings.
 
@@ -288,6 +292,7 @@ class ProcessSampler(DesignSampler):
             kernel: The hyper-parameters; None if they are to be fitted.
             expected: What is expected of those that are running; None if it follows from the values.
             related: What earlier runs have found, if that helps.
+            first: The values that the hyper-parameters are fitted to; None if they are the first of `values`.
         """
         key = (name, num_fitted)
         scale = _Scale.of(values) if related is None else _Scale(related.mean, related.deviation)
@@ -295,7 +300,7 @@ class ProcessSampler(DesignSampler):
             kernel = related.kernel
         if kernel is None:
             if key not in self._kernels:
-                fitted = values[:num_fitted]
+                fitted = values[:num_fitted] if first is None else first
                 standard = _Scale.of(fitted).standardize(fitted)
                 self._kernels[key] = fit(features[:num_fitted], self.encoding.groups, standard)
             kernel = self._kernels[key]
