@@ -30,7 +30,7 @@ demo: env  ## Tune a small network on real data and write a report.
 
 test: env  ## Check the code and run the whole suite.
 	$(MAKE) --jobs 2 --output-sync=target check front-end
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup
+	$(BIN)/python -m pytest --numprocesses 3 --dist loadgroup
 
 check: env docs  ## Lint, formatting, types, layers, documentation.
 	$(BIN)/ruff check
@@ -56,7 +56,7 @@ format: env $(NODE_MODULES)  ## Format the code.
 	$(NPM) run format
 
 slow: env  ## Run the tests that the suite leaves out because of their time (an hour and a half).
-	$(BIN)/python -m pytest -m slow --numprocesses 2 --dist loadgroup
+	$(BIN)/python -m pytest -m slow --numprocesses 3 --dist loadgroup
 
 gpu:  ## Run the tests that need a GPU, in the environment of PYTHON; Ray is not needed.
 	$(PYTHON) -m pytest --override-ini addopts= -m gpu $$(grep -rl --include='test_*.py' 'mark\.gpu' tests)
