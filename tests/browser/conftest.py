@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from tests.browser.form_page import EXPERIMENT, FormKernel
+from tests.browser.form_page import EXPERIMENT, FormKernel, leave_form
 from tests.services.jupyter_lab import BUILT, CHROMIUM, Jupyter, chromium, new_page
 from workbench.experiment import Experiment
 from workbench.forms.draft import Draft
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Any]:
-    """One browser for the tests of a file: while it is driven, nothing else in this process has a loop."""
+    """One browser for the tests of this folder: while it is driven, nothing else in this process has a loop."""
     if CHROMIUM is None:
         pytest.skip("no browser: apt-get install chromium")
     pytest.importorskip("playwright.sync_api")
@@ -23,7 +23,7 @@ def browser() -> Iterator[Any]:
         yield running
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def live_browser(browser: Any) -> Any:
     """The browser, where there is a front end for it."""
     if not BUILT.exists():
@@ -44,13 +44,26 @@ def jupyter(shared_jupyter: Jupyter) -> Jupyter:
     return shared_jupyter.start()
 
 
-@pytest.fixture
-def page(live_browser: Any) -> Iterator[Any]:
-    """A page of a person who was here never before; no script on it may fail."""
+@pytest.fixture(scope="module")
+def form_page(live_browser: Any) -> Iterator[Any]:
+    """A page that shows the forms of a file one after another: on a new one each takes three times as long."""
     made = new_page(live_browser)
     yield made
-    complaints = list(made.complaints)
     made.context.close()
+
+
+@pytest.fixture
+def page(request: pytest.FixtureRequest) -> Iterator[Any]:
+    """A page of a person who was here never before; no script on it may fail."""
+    has_form = "kernel" in request.fixturenames
+    name = "form_page" if has_form else "live_browser"
+    made = request.getfixturevalue(name) if has_form else new_page(request.getfixturevalue(name))
+    yield made
+    complaints = list(made.complaints)
+    if has_form:
+        leave_form(made)
+    else:
+        made.context.close()
     assert complaints == []
 
 

@@ -166,13 +166,27 @@ def open_form(
         light="false" if dark else "true", background="#111" if dark else "#fff", traits=traits
     )
     script = Path(FORM).read_text(encoding="utf-8")
-    # Numbers in what Python answers are those of JSON, as they are in a message of a widget.
-    page.expose_binding("toKernel", lambda _source, message: json.loads(json.dumps(kernel.hear(message))))
+    if not hasattr(page, "form_kernel"):
+        # Numbers in what Python answers are those of JSON, as they are in a message of a widget.
+        page.expose_binding(
+            "toKernel", lambda _source, message: json.loads(json.dumps(page.form_kernel.hear(message)))
+        )
+    page.form_kernel = kernel
     page.route(_URL, lambda route: route.fulfill(content_type="text/html", body=html))
     page.route(f"{_URL}form.js", lambda route: route.fulfill(content_type="text/javascript", body=script))
     page.goto(_URL)
     page.locator(".workbench-form .workbench-form-head").wait_for()
     return page
+
+
+def leave_form(page: Any) -> None:
+    """Leave a page as one that was never used, for the form of another test."""
+    page.evaluate("() => sessionStorage.clear()")
+    page.goto("about:blank")
+    page.unroute_all()
+    page.emulate_media(forced_colors="null")
+    page.mouse.move(0, 0)
+    page.complaints.clear()
 
 
 def show(page: Any, part: str) -> Any:
