@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -45,6 +46,21 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ[spare_processes.VARIABLE] = "0"
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Spare the search for garbage in what thousands of tests are made of, which all stays until the end.
+
+    It takes a fifth of the time in which they are collected, and goes on while they run.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.set_threshold(10_000)
+        gc.enable()
 
 
 _MAX_SLOW_S = 1200
