@@ -382,6 +382,10 @@ def _store_log(task: TrialTask) -> None:
 
 
 def _import_all(names: tuple[str, ...]) -> None:
-    for name in names:
-        importlib.import_module(name)
-    gc.freeze()  # imports stay: the collections of trials need not traverse them
+    gc.disable()  # looking for garbage among what stays takes a seventh of the time
+    try:
+        for name in names:
+            importlib.import_module(name)
+    finally:
+        gc.freeze()  # nor need the collections of trials traverse it
+        gc.enable()
