@@ -15,7 +15,7 @@ from workbench.forms.draft import Draft
 
 @pytest.fixture(scope="package")
 def browser() -> Iterator[Any]:
-    """One browser for the tests of this folder: while it is driven, nothing else in this process has a loop."""
+    """One browser for all tests here: while it is driven, nothing else in this process has a loop."""
     if CHROMIUM is None:
         pytest.skip("no browser: apt-get install chromium")
     pytest.importorskip("playwright.sync_api")
@@ -46,7 +46,7 @@ def jupyter(shared_jupyter: Jupyter) -> Jupyter:
 
 @pytest.fixture(scope="module")
 def form_page(live_browser: Any) -> Iterator[Any]:
-    """A page that shows the forms of a file one after another: on a new one each takes three times as long."""
+    """A page for the forms of a file, one after another: on a new one each takes three times as long."""
     made = new_page(live_browser)
     yield made
     made.context.close()
