@@ -113,7 +113,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     Args:
         arguments: The words after the program's name; None for those this process was started with.
     """
-    # Most of what a command does is to import; looking for garbage meanwhile takes a sixth of the time.
+    # Most of what a command does is to import; looking for garbage meanwhile takes a seventh of the time.
     gc.set_threshold(_GARBAGE_THRESHOLD)
     # Users name their own modules as `python -m` finds them: from the working directory.
     if os.getcwd() not in sys.path:
