@@ -39,7 +39,8 @@ check: env docs  ## Lint, formatting, types, layers, documentation.
 	$(BIN)/lint-imports
 
 docs: env  ## Build the documentation into docs/_build/html; a broken link is an error.
-	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going docs docs/_build/html
+	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going docs docs/_build/html \
+		|| { rm -rf docs/_build/html; exit 1; }  # a page that was read once is not warned of again
 
 front-end: env $(NODE_MODULES)  ## Check, test and build the front end.
 	$(NPM) run check
