@@ -68,11 +68,12 @@ function written(value: number, isWhole: boolean, round: (value: number) => numb
 }
 
 function valueAt(place: number, { is_log, low, high }: BrushedAxis): number {
-  return is_log ? low! * (high! / low!) ** place : low! + place * (high! - low!);
+  return is_log ? low! ** (1 - place) * high! ** place : low! + place * (high! - low!);
 }
 
 function placeOf(value: number, { is_log, low, high }: BrushedAxis): number {
-  return is_log ? Math.log(value / low!) / Math.log(high! / low!) : (value - low!) / (high! - low!);
+  const [at, from, to] = is_log ? [value, low!, high!].map(Math.log) : [value, low!, high!];
+  return (at - from) / (to - from);
 }
 
 function comparisonsOf(name: string): RegExp {

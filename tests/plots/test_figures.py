@@ -6,9 +6,11 @@ import sys
 
 import pytest
 
+from workbench.experiment import Experiment
 from workbench.plots.figures import FIGURES
 from workbench.plots.figures_trials import draw_importance
 from workbench.plots.prepare_search import prepare_importance
+from workbench.plots.prepare_trials import ParameterLayout
 from workbench.plots.run_data import RunData
 
 
@@ -49,3 +51,20 @@ def test_a_persons_words_are_not_read_as_markup(one_objective, make_events):
 def test_preparing_loads_no_plotly():
     code = "import sys, workbench.plots.prepare_trials; sys.exit('plotly' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("kind", ["parallel", "slice", "contour", "rank"])
+def test_a_range_of_more_decades_than_a_quotient_can_hold_is_drawn(kind, make_events):
+    experiment = Experiment(
+        name="wide",
+        train="package.module:function",
+        objectives=[{"metric": "loss", "goal": "minimize"}],
+        search={
+            "x": {"low": 1e-300, "high": 1e30, "log": True},
+            "y": {"low": 1e-200, "high": 1e200, "log": True},
+        },
+    )
+    run = RunData.of(experiment, make_events(experiment, 8))
+    json.loads(FIGURES[kind](run).to_json(), parse_constant=pytest.fail)
+    places = [ParameterLayout("x", experiment.search.root["x"], []).place(x) for x in (1e-300, 1e-135, 1e30)]
+    assert places == pytest.approx([0.0, 0.5, 1.0])

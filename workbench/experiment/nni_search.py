@@ -188,7 +188,8 @@ def _rounded(low: float, high: float, step: float) -> dict[str, Any]:
 
 
 def _rounded_logarithmic(low: float, high: float, step: float) -> dict[str, Any]:
-    drawn = (low * (high / low) ** (place / (_NUM_LISTED - 1)) for place in range(_NUM_LISTED))
+    places = (place / (_NUM_LISTED - 1) for place in range(_NUM_LISTED))
+    drawn = (low ** (1 - place) * high**place for place in places)
     return {"choices": sorted({min(max(round(one / step) * step, low), high) for one in drawn})}
 
 

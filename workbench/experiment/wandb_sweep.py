@@ -253,7 +253,8 @@ def _rounded_logarithmic(field: str, low: float, high: float, step: float) -> di
     if not isinstance(step, int) or not 0 < low <= high:
         return _logarithmic(field, low, high)
     last = _NUM_ON_LOG_SCALE - 1
-    drawn = (low * (high / low) ** (place / last) for place in range(_NUM_ON_LOG_SCALE))
+    places = (place / last for place in range(_NUM_ON_LOG_SCALE))
+    drawn = (low ** (1 - place) * high**place for place in places)
     return {"choices": sorted({round(number / step) * step for number in drawn})}
 
 

@@ -321,7 +321,7 @@ class ParameterLayout:
         low, high = float(min([domain.low, *numbers])), float(max([domain.high, *numbers]))
         whole = isinstance(domain, Int)
         if domain.log:
-            self.tick_every = max(1, math.ceil(math.log10(high / low) / 6))
+            self.tick_every = max(1, math.ceil((math.log10(high) - math.log10(low)) / 6))
         elif whole and high - low <= 8:
             self.tick_every = 1
         self._set_numbers(low, high, domain.log, conditional, whole)
@@ -348,9 +348,9 @@ class ParameterLayout:
         """Return where a number lies on the axis, from 0 to 1."""
         if self.high == self.low:
             return 0.5
-        if self.log:
-            return math.log(value / self.low) / math.log(self.high / self.low)
-        return (value - self.low) / (self.high - self.low)
+        numbers = (value, self.low, self.high)
+        at, low, high = map(math.log, numbers) if self.log else numbers
+        return (at - low) / (high - low)
 
     def position(self, trial: Trial) -> float | None:
         """Return where a trial lies on the axis; None where it lacks the parameter."""
