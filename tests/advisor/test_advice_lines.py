@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from tests.builders.advice import advice
 from workbench.advisor.advice import apply_settings
+from workbench.advisor.advice_card import card_of
 from workbench.advisor.advice_lines import WIDTH, compare, lines_of, yaml_lines
 from workbench.errors import ExperimentError
 from workbench.events import AdviceGiven, from_json, to_json
@@ -95,6 +96,39 @@ def test_more_reasons_than_a_card_holds_are_counted():
 def test_another_candidate_is_compared_by_what_was_asked_for(objective, said):
     known = advice()
     assert compare(known["others"][0], known["choice"], objective) == said
+
+
+def test_a_plan_that_needed_no_advice_is_named_and_never_compared_with_itself():
+    known = advice()
+    known["reference"] = {**known["choice"], "lr": 0.001, "time_to_target_s": None}
+    known["choice"]["samples_per_s"] = {"value": 9e4, "low": 17_703.0, "high": 9e4, "extrapolated": False}
+    known["reference"]["samples_per_s"] = known["choice"]["samples_per_s"]
+    card = card_of(known)
+    assert card.gain is None
+    assert card.why[0] == "no plan is better than that of the experiment without advice"
+    assert [other.compared for other in card.others if other.name == "without advice"] == ["the same plan"]
+    assert f"{'why':<16}- {card.why[0]}" in lines_of(known)
+    known["reference"]["time_to_target_s"] = {"value": 900.0, "low": 800.0, "high": 990.0}
+    gain = card_of(known).gain
+    assert gain is not None, "the advised rate may be better"
+    assert gain.words == "as fast to the target as without advice"
+    known["reference"]["lr"] = known["choice"]["lr"]
+    assert card_of(known).gain is None
+
+
+def test_a_measured_value_beyond_what_the_model_expects_is_stated_as_such():
+    known = advice()
+    known["choice"]["samples_per_s"] = {"value": 9e4, "low": 17_703.0, "high": 9e4, "extrapolated": False}
+    known["choice"]["step_time_s"] = {"value": 0.001, "low": 0.001, "high": 0.005, "extrapolated": False}
+    card = lines_of(known)
+    assert "samples/s       90,000  (measured; the model of step times expects down to 17,703)" in card
+    assert "step time       1 ms  (measured; the model of step times expects up to 5 ms)" in card
+
+
+def test_a_rate_that_no_rule_changes_is_the_same_at_every_batch():
+    known = advice()
+    known["choice"] |= {"lr_rule": "constant", "warmup_epochs": None}
+    assert "learning rate   0.003, the same at every batch" in lines_of(known)
 
 
 @given(

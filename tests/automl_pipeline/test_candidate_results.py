@@ -76,6 +76,7 @@ def test_trials_that_differ_in_their_fold_are_one_candidate() -> None:
     assert tried[2].message == "ValueError: too"
     assert describe_counts(tried) == "2 candidates tried, 1 more failed, 1 more under way"
     assert describe_counts([]) == "0 candidates tried"
+    assert describe_counts(tried[-2:]) == "1 candidate failed, 1 more under way"
     history.apply(RunStateChanged(state="complete", reason="time"))
     assert candidate(history, 3).state == "cut short"
 

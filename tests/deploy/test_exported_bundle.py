@@ -266,3 +266,6 @@ def test_a_changed_model_and_an_unknown_card_are_refused(
     (tmp_path / CARD).unlink()
     with pytest.raises(RunError, match=r"has no card\.json"):
         Predictor.open(tmp_path)
+    (tmp_path / "configuration.json").write_text("{}")
+    with pytest.raises(RunError, match="was exported without --format onnx"):
+        Predictor.open(tmp_path)

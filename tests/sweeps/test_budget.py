@@ -362,7 +362,7 @@ def test_a_replay_has_nothing_to_be_extended_by_and_ends_when_it_was_told_to() -
     ("losses", "fields", "is_exhausted", "message"),
     [
         ([1.0], {"budget": {"trials": 1}}, False, "its only configuration was tried"),
-        ([1.0, 2.0], {"budget": {"trials": 2}}, False, "all 2 configurations were tried"),
+        ([1.0, 2.0], {"budget": {"trials": 2}}, False, "all 2 configurations of its budget were tried"),
         (
             [1.0, 2.0],
             {"sampler": "grid", "search": {"x": {"choices": [1, 2]}}},

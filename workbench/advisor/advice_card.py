@@ -16,6 +16,8 @@ from workbench.advisor.advice_lines import (
     describe_noise,
     describe_other,
     goal_of,
+    has_same_plan,
+    reasons_of,
     rows_of,
     yaml_lines,
 )
@@ -88,7 +90,7 @@ def card_of(advice: Mapping[str, Any]) -> AdviceCard:
             *(fact for fact in facts if fact.name not in _HEADLINE and fact.text != _UNKNOWN),
             CardFact(name="noise scale", text=describe_noise(advice)),
         ),
-        why=tuple(texts(choice.get("reasons"))),
+        why=tuple(reasons_of(advice)),
         others=tuple(
             CardOther(
                 name=name, plan=describe_other(other),
@@ -104,12 +106,18 @@ def card_of(advice: Mapping[str, Any]) -> AdviceCard:
 
 
 def _gain(choice: Mapping[str, Any], reference: Mapping[str, Any], objective: str) -> CardGain | None:
-    """Compare times to the target where both are known and count, else samples per second."""
+    """Compare times to the target where both are known and count, else samples per second.
+
+    Of the same plan at the same rate there is nothing to gain, nor at another rate in samples per second.
+    """
+    is_same = has_same_plan(choice, reference)
+    is_trained_alike = is_same and finite(choice.get("lr")) == finite(reference.get("lr"))
+    has_times = objective != "throughput" and not is_trained_alike
     times = Interval.of(reference.get("time_to_target_s")), Interval.of(choice.get("time_to_target_s"))
     speeds = Interval.of(choice.get("samples_per_s")), Interval.of(reference.get("samples_per_s"))
     for (better, worse), words, counts in (
-        (times, "as fast to the target as without advice", objective != "throughput"),
-        (speeds, "the samples/s of the experiment without advice", True),
+        (times, "as fast to the target as without advice", has_times),
+        (speeds, "the samples/s of the experiment without advice", not is_same),
     ):
         if counts and better is not None and worse is not None and min(better.low, worse.low) > 0:
             low, high = better.low / worse.high, better.high / worse.low

@@ -58,7 +58,7 @@ def lines_of(advice: Mapping[str, Any]) -> list[str]:
         lines += _labelled(name, text + legend)
     if choice.get("lr_rule") or mapping(advice.get("noise")).get("scale_samples"):
         lines += _labelled("noise scale", describe_noise(advice))
-    lines += _listed("why", texts(choice.get("reasons")))
+    lines += _listed("why", reasons_of(advice))
     for name, other in (("runner-up", runner_up), ("without advice", mapping(advice.get("reference")))):
         if other:
             lines += _labelled(name, describe_other(other))
@@ -94,6 +94,20 @@ def goal_of(advice: Mapping[str, Any]) -> str:
         else " of a training"
     )
     return f"{_GOALS[objective]}{until}" if objective in _GOALS else "this experiment"
+
+
+def has_same_plan(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Return whether two candidates compute alike; their rates may differ."""
+    plan = stored_plan(one)
+    return bool(plan.values) and plan == stored_plan(other)
+
+
+def reasons_of(advice: Mapping[str, Any]) -> list[str]:
+    """Return why the choice is recommended; first, where that is so, that its plan needed no advice."""
+    choice = mapping(advice.get("choice"))
+    is_kept = has_same_plan(mapping(advice.get("reference")), choice)
+    kept = ["no plan is better than that of the experiment without advice"] if is_kept else []
+    return [*kept, *texts(choice.get("reasons"))]
 
 
 def rows_of(candidate: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -152,9 +166,10 @@ def compare(other: Mapping[str, Any], choice: Mapping[str, Any], objective: str)
     Returns:
         Ratios of what both are predicted of; "" where they cannot be compared.
     """
-    words: list[str] = []
+    is_same = has_same_plan(other, choice)
+    words = ["the same plan"] if is_same else []
     times = _both("time_to_target_s", other, choice)
-    speeds = _both("samples_per_s", other, choice)
+    speeds = [] if is_same else _both("samples_per_s", other, choice)
     if times and objective != "throughput":
         words.append(f"{times[0] / times[1]:.2f} times the time to the target")
         workers = [stored_plan(each).workers for each in (other, choice)]
@@ -210,14 +225,19 @@ def _describe_rate(candidate: Mapping[str, Any]) -> str:
     warmup_epochs = finite(candidate.get("warmup_epochs"))
     words = ["unknown" if rate is None else format_number(rate)]
     if rule:
-        words.append(f"rule {rule}")
+        words.append("the same at every batch" if rule == "constant" else f"rule {rule}")
     if warmup_epochs:
         words.append(f"warm-up over {format_number(warmup_epochs)} {counted_noun(warmup_epochs, 'epoch')}")
     return ", ".join(words)
 
 
 def _describe_interval(interval: Interval, write: Callable[[float], str]) -> str:
-    width = f"  ({write(interval.low)} to {write(interval.high)})" if interval.has_width else ""
+    low, high = write(interval.low), write(interval.high)
+    width = f"  ({low} to {high})" if interval.has_width else ""
+    if interval.has_width and interval.value in (interval.low, interval.high):
+        # It was measured, and lies beyond what the model of step times expects.
+        end = f"up to {high}" if interval.value == interval.low else f"down to {low}"
+        width = f"  (measured; the model of step times expects {end})"
     return f"{write(interval.value)}{width}{f', {BEYOND}' if interval.extrapolated else ''}"
 
 

@@ -146,8 +146,8 @@ def _why(rule: Rule, request: RateRequest) -> str:
 def _scaled_betas(request: RateRequest) -> str:
     beta1, beta2 = (1.0 - request.ratio * (1.0 - beta) for beta in (request.beta1, request.beta2))
     return (
-        f"The rule requires betas of {beta1:.6g} and {beta2:.6g} and for epsilon divided by "
-        f"{math.sqrt(request.ratio):.4g} as well."
+        f"The rule also requires betas of {beta1:.6g} and {beta2:.6g}, and epsilon divided by "
+        f"{math.sqrt(request.ratio):.4g}."
     )
 
 

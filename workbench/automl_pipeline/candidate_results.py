@@ -193,14 +193,16 @@ def describe_counts(candidates: list[CandidateResult]) -> str:
     """Return the number of candidates by state, in words; one that left a model was tried."""
     cut_short = sum(each.state == "cut short" and each.has_model for each in candidates)
     tried = sum(each.state in ("complete", "set aside") for each in candidates) + cut_short
-    rest = {
+    note = "" if not cut_short else " (cut short)" if cut_short == tried else f" ({cut_short} cut short)"
+    counts = {
+        f"tried{note}": tried,
         "failed": sum(each.state == "failed" for each in candidates),
         "cut short": sum(each.state == "cut short" for each in candidates) - cut_short,
         "under way": sum(each.state == "under way" for each in candidates),
     }
-    note = "" if not cut_short else " (cut short)" if cut_short == tried else f" ({cut_short} cut short)"
-    parts = [f"{format_count(tried, 'candidate')} tried{note}"]
-    return ", ".join(parts + [f"{number} more {state}" for state, number in rest.items() if number])
+    (first, number), *rest = [each for each in counts.items() if each[1]] or [("tried", 0)]
+    parts = [f"{format_count(number, 'candidate')} {first}"]
+    return ", ".join(parts + [f"{number} more {state}" for state, number in rest])
 
 
 def describe_best(candidates: list[CandidateResult]) -> str | None:

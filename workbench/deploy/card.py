@@ -217,6 +217,11 @@ def read_card(folder: Path) -> Card:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError) as error:
+        if (folder / "configuration.json").exists():
+            raise RunError(
+                f"{folder} was exported without --format onnx, so its model runs only in Python",
+                next_step="Export the run again with --format onnx, or load the model with wb.load_bundle.",
+            ) from error
         raise RunError(
             f"{folder} has no {CARD}, so it is not a bundle with a model to run",
             next_step="Export the run again with --format onnx.",

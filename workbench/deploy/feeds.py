@@ -16,6 +16,7 @@ from workbench.absent_columns import absent_columns
 from workbench.data.tokens import encode_texts, split_text
 from workbench.deploy.card import Card, Input
 from workbench.errors import DataError
+from workbench.formatting import counted_noun
 
 MISSING_TEXTS = frozenset(
     {"", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A",
@@ -196,4 +197,4 @@ def is_missing(value: Any) -> bool:
 def _rows(rows: np.ndarray) -> str:
     named = ", ".join(str(int(row)) for row in rows[:_NUM_NAMED])
     more = f" and {len(rows) - _NUM_NAMED} more" if len(rows) > _NUM_NAMED else ""
-    return f"row {named}{more} (from 0)"
+    return f"{counted_noun(len(rows), 'row')} {named}{more} (from 0)"

@@ -237,7 +237,11 @@ def _facts(run: RunData, energy_wh: float | None) -> str:
 
 def _notices(run: RunData, notes: Sequence[str]) -> list[str]:
     messages = list(notes)
-    if run.history.message and run.history.state != "failed" and run.history.reason != "advice":
+    if (
+        run.history.message
+        and run.history.state != "failed"
+        and run.history.reason not in ("advice", "trials")
+    ):
         messages.insert(0, f"{run.history.state.capitalize()}: {run.history.message}")
     if (spent := spent_privacy(run.history)) is not None:
         messages.append(f"{spent.describe().capitalize()}.")

@@ -44,7 +44,7 @@ def natural_end(history: History, *, is_exhausted: bool) -> RunStateChanged:
     elif num_tried == 1:
         reason, message = "trials", "its only configuration was tried"
     else:
-        reason, message = "trials", f"all {format_count(num_tried, 'configuration')} were tried"
+        reason, message = "trials", f"all {format_count(num_tried, 'configuration')} of its budget were tried"
     return RunStateChanged(state="complete", reason=reason, message=message)
 
 

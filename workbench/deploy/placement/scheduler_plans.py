@@ -252,7 +252,7 @@ def _about_changes(system: System) -> list[str]:
     busiest = max(loads, key=loads.__getitem__)
     if loads[busiest] > 0:
         lines.append(
-            f"With end-cloud, the link {busiest} has the load {format_number(loads[busiest])}; its limit is "
+            f"With end-cloud, the link {busiest} has the load {format_percent(loads[busiest])}; its limit is "
             f"{format_rate(system.arrivals_per_s / loads[busiest])} requests per second and machine of "
             f"{system.names[0]}."
         )
