@@ -1,4 +1,4 @@
-"""A browser for all tests, a Jupyter server and pages for those of the live view."""
+"""A browser, a Jupyter server and pages for those of the live view."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from workbench.experiment import Experiment
 from workbench.forms.draft import Draft
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """One browser for all tests here: while it is driven, nothing else in this process has a loop."""
+    """One browser for the tests of a file: while it is driven, nothing else in this process has a loop."""
     if CHROMIUM is None:
         pytest.skip("no browser: apt-get install chromium")
     pytest.importorskip("playwright.sync_api")
@@ -23,7 +23,7 @@ def browser() -> Iterator[Any]:
         yield running
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def live_browser(browser: Any) -> Any:
     """The browser, where there is a front end for it."""
     if not BUILT.exists():
