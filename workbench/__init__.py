@@ -30,7 +30,18 @@ if TYPE_CHECKING:
     from workbench.history import History, Trial
     from workbench.plan import Plan
     from workbench.programs.script_report import report
-    from workbench.runs import Bundle, Run, SubmittedRun, advise, attach, compare, load_bundle, submit, sweep
+    from workbench.runs import (
+        Bundle,
+        Ensemble,
+        Run,
+        SubmittedRun,
+        advise,
+        attach,
+        compare,
+        load_bundle,
+        submit,
+        sweep,
+    )
     from workbench.space import Choice, Fixed, Float, Int, Space
     from workbench.store import Store
     from workbench.widgets import app, live
@@ -46,7 +57,8 @@ _HOMES = {
     "history": ("History", "Trial"),
     "plan": ("Plan",),
     "runs": (
-        "Bundle", "Run", "SubmittedRun", "advise", "attach", "compare", "load_bundle", "submit", "sweep",
+        "Bundle", "Ensemble", "Run", "SubmittedRun", "advise", "attach", "compare", "load_bundle", "submit",
+        "sweep",
     ),
     "space": ("Choice", "Fixed", "Float", "Int", "Space"),
     "store": ("Store",),
@@ -64,6 +76,7 @@ __all__ = [
     "Confirm",
     "Constraint",
     "EarlyStop",
+    "Ensemble",
     "Experiment",
     "Fixed",
     "Float",

@@ -5,9 +5,6 @@ What each part becomes in the graph is left to `workbench.deploy`, the choice of
 
 from __future__ import annotations
 
-import json
-import shutil
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -22,8 +19,7 @@ from workbench.data.columns import Column
 from workbench.data.encoders import ImageEncoder, TableEncoder, TextEncoder
 from workbench.deploy.packages import needs
 from workbench.errors import RunError
-from workbench.runs.bundle import check_empty
-from workbench.runs.figures import write_report
+from workbench.runs.ensemble_bundle import write_ensemble_bundle
 
 if TYPE_CHECKING:
     from workbench.deploy.card import Input
@@ -82,16 +78,17 @@ def write_ensemble(
         trained_on=f"{run.name}, {num_train} samples", task=interpreter.task, values=values,
         num_train_samples=num_train,
     )  # fmt: skip
-    check_empty(folder, force=force)
-    try:
-        with tempfile.TemporaryDirectory() as beside:
-            write(Path(beside), made, inputs, output, columns, expected, origin, split="test", terms=terms)
-            _write_rest(run, Path(beside), label, chosen, values)
-            shutil.copytree(beside, folder, dirs_exist_ok=True)
-    except OSError as error:
-        raise RunError(
-            f"cannot write {folder}: {error.strerror}", next_step="Name another folder."
-        ) from error
+    used = [
+        {"trial": each.trial, "family": each.family, "weight": weight, "params": each.params}
+        for each, weight in chosen.used
+    ]
+    write_ensemble_bundle(
+        run, folder, used=used, values=values, force=force, title=f"{run.name}: {label}",
+        of=f"The result of the AutoML run `{run.run_id}`.", holds="the encoding of the columns, all models",
+        write_model=lambda beside: write(
+            beside, made, inputs, output, columns, expected, origin, split="test", terms=terms
+        ),
+    )  # fmt: skip
 
 
 def _members(chosen: ChosenModel, learning: LearningData) -> tuple[list[tuple[Member, float]], list[Any]]:
@@ -174,24 +171,3 @@ def _inputs(members: Sequence[Member], samples: Any) -> tuple[tuple[Input, ...],
         update = {"categories": tuple(known), "has_missing": has_missing}
         inputs.append(all_of_them[0].model_copy(update=update))
     return tuple(inputs), {one.name: given[one.name] for one in inputs}
-
-
-def _write_rest(
-    run: Run, folder: Path, label: str, chosen: ChosenModel, values: Mapping[str, float]
-) -> None:  # fmt: skip
-    used = [
-        {"trial": each.trial, "family": each.family, "weight": weight, "params": each.params}
-        for each, weight in chosen.used
-    ]
-    configuration = {"run_id": run.run_id, "params": {}, "values": dict(values), "used": used}
-    text = json.dumps(configuration, indent=2, allow_nan=False)
-    (folder / "configuration.json").write_text(text + "\n", encoding="utf-8")
-    write_report(run, folder / "report.html")
-    (folder / "README.md").write_text(
-        f"# {run.name}: {label}\n\nThe result of the AutoML run `{run.run_id}`.\n\n"
-        "`model.onnx` holds the encoding of the columns, all models and their weights. Predict with numpy "
-        "and onnxruntime only:\n\n    python predict.py rows.csv\n\n"
-        "`card.json` describes its inputs and its scores, `configuration.json` lists the models, "
-        "`report.html` is the report of the whole run.\n",
-        encoding="utf-8",
-    )

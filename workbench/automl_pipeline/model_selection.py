@@ -8,6 +8,7 @@ on them.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,11 +19,11 @@ import numpy as np
 from workbench.actions import suggest
 from workbench.artifacts import open_artifacts
 from workbench.automl_pipeline.candidates import NUM_ENSEMBLED
-from workbench.automl_pipeline.ensemble import select, weighted_mean
 from workbench.automl_pipeline.preparation import Fold, Interpreter, LearningData
 from workbench.automl_pipeline.scores import loss_of
 from workbench.errors import RunError
 from workbench.history import History, Trial
+from workbench.models.ensemble_selection import select, weighted_mean
 
 if TYPE_CHECKING:
     from torch import nn
@@ -147,9 +148,8 @@ def choose(run: Run, learning: LearningData, interpreter: Interpreter, guess: np
     ]
     pairs.sort(key=lambda pair: (pair[0].loss, pair[0].trial))
     predictions = [candidate.predicted for candidate, _ in pairs]
-    weights = (
-        [float(weight) for weight in select(predictions, targets, interpreter.task)] if predictions else []
-    )
+    loss = functools.partial(loss_of, targets=targets, task=interpreter.task)
+    weights = [float(weight) for weight in select(predictions, loss)] if predictions else []
     found = [
         dataclasses.replace(
             candidate, models={number: _model(run, trials[number], learning, number) for number in folds}

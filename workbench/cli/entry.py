@@ -38,6 +38,7 @@ COMMANDS = {
     "predict": "workbench.cli.predict:predict",
     "measure": "workbench.cli.measure:measure",
     "compress": "workbench.cli.compress:compress",
+    "ensemble": "workbench.cli.ensemble:ensemble",
     "serve": "workbench.cli.serve:serve",
     "place": "workbench.cli.place:place",
     "drift": "workbench.cli.drift:drift",

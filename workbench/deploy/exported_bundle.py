@@ -71,7 +71,7 @@ def add_trial(
     folder: Path, model: nn.Module, data: Datasets, experiment: Experiment, origin: Exported, *,
     format: str = ONNX,
 ) -> Card:  # fmt: skip
-    """Add a trial's model to its bundle.
+    """Add a trial's model to its bundle; arguments and errors as in `add_mean`.
 
     Args:
         folder: The bundle.
@@ -80,11 +80,29 @@ def add_trial(
         experiment: The experiment that it was trained in.
         origin: What the card states about it.
         format: A further format; ONNX for none.
+    """
+    return add_mean(folder, [(model, 1.0)], data, experiment, origin, format=format)
+
+
+def add_mean(
+    folder: Path, models: Sequence[tuple[nn.Module, float]], data: Datasets, experiment: Experiment,
+    origin: Exported, *, format: str = ONNX,
+) -> Card:  # fmt: skip
+    """Add the weighted mean of what models of one experiment answer to a bundle, as one graph.
+
+    Args:
+        folder: The bundle.
+        models: Trained models, on the CPU, with their weights, which sum to 1.
+        data: What they were trained on.
+        experiment: The experiment that they were trained in.
+        origin: What the card states about them.
+        format: A further format, for a single model; ONNX for none.
 
     Raises:
-        RunError: If the model cannot be exported, or the graph answers otherwise than the model.
+        RunError: If a model cannot be exported, or the graph answers otherwise than the models.
         DataError: If the data, from which the encoding is learnt, cannot be read.
     """
+    model = models[0][0]
     if experiment.leaves_loss_to_model or experiment.makes_own_steps:
         raise RunError(
             "a model that computes its own loss needs the targets to be called",
@@ -103,18 +121,20 @@ def add_trial(
     output = output_of(data.task, tuple(found.shape[1:]), data.class_names, reading)
     samples = _samples(tensors) if reading is None else reading.samples
     inputs = _inputs(samples, tensors, reading)
-    member = Member.of(model, reading)
-    made = build([(member, 1.0)], inputs, output, [_first(tensors, 7)])
+    members = [(Member.of(each, reading), weight) for each, weight in models]
+    made = build(members, inputs, output, [_first(tensors, 7)] * len(members))
+    member = members[0][0]
     answering = Answering(member, output)
 
     def expected(numbers: np.ndarray) -> np.ndarray:
+        some = _some(tensors, numbers)
         with torch.inference_mode():
-            outputs = output_in(call_model(model, _some(tensors, numbers)))
-            return answering(outputs).numpy()
+            answers = [weight * answering(output_in(call_model(each, some))) for each, weight in models]
+            return torch.stack(answers).sum(dim=0).numpy()
 
     program = None if format == ONNX else answering_program(member, inputs, output, _first(tensors, 7))
     card = write(folder, made, inputs, output, samples, expected, origin, format=format, program=program)
-    if isinstance(model, EarlyExits) and output.kind == "classes":
+    if len(models) == 1 and isinstance(model, EarlyExits) and output.kind == "classes":
         number = min(_NUM_COMPARED, len(next(iter(samples.values()))))
         feeds = feeds_of(card, {name: values[:number] for name, values in samples.items()})[0]
         add_stages(folder, model, data, member, inputs, feeds, _first(tensors, number))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from workbench.runs.advising import advise
 from workbench.runs.bundle_loading import Bundle, load_bundle
 from workbench.runs.comparison import compare
+from workbench.runs.ensemble import Ensemble
 from workbench.runs.experiment_file import change_experiment, read_experiment
 from workbench.runs.handle import Run, attach
 from workbench.runs.launch import (
@@ -27,6 +28,7 @@ from workbench.runs.submission import SubmittedRun, submit
 __all__ = [
     "SIMILAR_RUNS",
     "Bundle",
+    "Ensemble",
     "Run",
     "SubmittedRun",
     "advise",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,8 @@ from workbench.store.urls import check_exists
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
+
+    from workbench.runs.ensemble import Ensemble
 
 
 def open_store(store: Store | str | None) -> Store:
@@ -209,6 +211,37 @@ class Run(ControlledRun):
         return linked(
             write_bundle(self, Path(folder), trial=trial, format=format, force=force, weights=weights)
         )
+
+    def ensemble(
+        self, *, size: int | None = None, trials: Iterable[int] | None = None, metric: str | None = None
+    ) -> Ensemble:
+        """Combine trials: select those whose mean answer is best, and compare it with the best trial.
+
+        The weights are chosen on one half of the validation samples and judged on the other, and on the test
+        samples, if the data has some. Classes are answered by the mean of probabilities, numbers by their
+        mean.
+
+        Args:
+            size: Maximum number of trials that the ensemble has; None for any number.
+            trials: The numbers of the trials to select from; None for the best 20 whose checkpoints are kept.
+            metric: The objective to improve; None for the first.
+
+        Returns:
+            The ensemble, which states whether it is better, predicts, and exports itself as a bundle.
+
+        Raises:
+            ArgumentError: If a trial cannot be used, or the metric is not an objective of predictions.
+            RunError: If the workbench did not train the models, fewer than two trials have checkpoints, or
+                their answers have no mean.
+
+        Example:
+            >>> ensemble = run.ensemble()
+            >>> round(sum(ensemble.weights.values()), 6)
+            1.0
+        """
+        from workbench.runs.ensemble import find_ensemble
+
+        return find_ensemble(self, size=size, trials=trials, metric=metric)
 
     def compress(
         self, *, trial: int | None = None, objective: str | None = None,

@@ -50,7 +50,7 @@ def plain_name(name: str) -> str:
 
 
 def read_model(
-    experiment: Experiment, params: Mapping[str, JsonValue], weights: Path
+    experiment: Experiment, params: Mapping[str, JsonValue], weights: Path, datasets: Datasets | None = None
 ) -> tuple[nn.Module, Datasets]:
     """Build the model of a trial with weights that `write_weights` wrote, and load the data it was made for.
 
@@ -58,6 +58,7 @@ def read_model(
         experiment: What the trial belongs to.
         params: The configuration of the trial.
         weights: The file.
+        datasets: The data, where it is loaded already.
 
     Returns:
         The model, on the CPU and in evaluation mode, and the data.
@@ -73,7 +74,7 @@ def read_model(
     from workbench.training.assembly import build_trial_model
     from workbench.training.loading import load_trial_data
 
-    datasets = load_trial_data(str(weights), experiment)
+    datasets = datasets or load_trial_data(str(weights), experiment)
     settings = resolve(experiment, params, num_train_samples=len(datasets.train))
     model = build_trial_model(experiment, params, settings, datasets, pretrained=False)
     names = {plain_name(name): name for name in model.state_dict()}

@@ -1,0 +1,160 @@
+"""The trials of a sweep answer together: selected, judged, predicted with and exported."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import workbench as wb
+from tests.builders.recorded_runs import record_run
+from tests.services.shell import Shell
+from workbench.data import Datasets
+from workbench.data.splits import ArraySplit
+from workbench.errors import ArgumentError, RunError
+from workbench.runs import Run
+from workbench.store import Store
+
+NUM_TRIALS = 4
+
+
+def noisy_classes(options: dict[str, object]) -> Datasets:
+    """Return data of three classes that overlap, with a test part."""
+    random = np.random.default_rng(0)
+    inputs = random.standard_normal((400, 4)).astype(np.float32)
+    targets = (inputs[:, :3] + random.standard_normal((400, 3))).argmax(axis=1)
+    train, validation, test = (
+        ArraySplit(inputs[part], targets[part]) for part in (slice(0, 200), slice(200, 300), slice(300, 400))
+    )
+    return Datasets("classes", "classification", train, validation, (4,), 3, test=test)
+
+
+@pytest.fixture(scope="module")
+def run(ray_head: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+    folder = tmp_path_factory.mktemp("sweep")
+    experiment = wb.Experiment(
+        name="classes", model={"name": "mlp", "num_layers": 1}, data={"name": noisy_classes},
+        objectives=[{"metric": "val_loss", "goal": "minimize"}],
+        search={"hidden_width": {"choices": [8, 16, 32, 64]}}, sampler="grid",
+        training={"epochs": 2, "global_batch": 32, "lr": 0.01}, plan={"workers": 1},
+        budget={"trials": NUM_TRIALS},
+    )  # fmt: skip
+    with Store.open(str(folder / "store.sqlite")) as store:
+        yield wb.sweep(experiment, store=store, launcher="inline").wait()
+
+
+@pytest.mark.ray
+def test_a_sweep_is_combined_and_compared_with_its_best_trial(run: Run) -> None:
+    ensemble = run.ensemble()
+
+    assert run.best is not None
+    assert ensemble.single == run.best.number
+    assert sorted(ensemble.candidates) == list(range(NUM_TRIALS))
+    assert sum(ensemble.weights.values()) == pytest.approx(1.0)
+    assert ensemble.weights.keys() <= set(ensemble.candidates)
+    assert ensemble.test is not None
+    assert ensemble.validation.num_samples in range(45, 56)  # one half of each class
+    assert ensemble.test.num_samples == 100
+    assert ensemble.is_better == (len(ensemble.weights) > 1 and ensemble.validation.low > 0)
+    assert f"trial {run.best.number}" in ensemble.verdict
+    assert len(str(ensemble).splitlines()) == 4
+    assert len(run.ensemble(size=2).weights) <= 2
+
+
+@pytest.mark.ray
+def test_a_trial_alone_predicts_what_it_was_measured_with(run: Run) -> None:
+    inputs, targets = noisy_classes({}).validation.batch(np.arange(100))
+    for number, trial in run.history.trials.items():
+        alone = dataclasses.replace(run.ensemble(), weights={number: 1.0})
+        probabilities = alone.predict(inputs)
+        loss = -np.log(probabilities[np.arange(100), targets]).mean()
+        assert loss == pytest.approx(trial.values["val_loss"], rel=1e-5)
+
+
+@pytest.mark.ray
+def test_the_bundle_answers_as_the_ensemble_does(run: Run, tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    ensemble = dataclasses.replace(run.ensemble(), weights={2: 0.5, 0: 0.3, 3: 0.2})
+    inputs, _ = noisy_classes({}).validation.batch(np.arange(100))
+
+    bundle = wb.load_bundle(ensemble.export(tmp_path / "ensemble"))
+
+    found = bundle.predict(inputs).probabilities
+    np.testing.assert_allclose(found, ensemble.predict(inputs), atol=1e-5)
+    assert bundle.values["val_loss"] == ensemble.validation.ensemble
+    assert {(one.name, one.split) for one in bundle.card.metrics} == {
+        ("loss", "validation"), ("loss", "test")
+    }  # fmt: skip
+    with pytest.raises(RunError, match="is not empty"):
+        ensemble.export(tmp_path / "ensemble")
+    with pytest.raises(RunError, match="one trial has all the weight"):
+        dataclasses.replace(ensemble, weights={2: 1.0}).export(tmp_path / "single")
+    assert not (tmp_path / "single").exists()
+
+
+@pytest.mark.ray
+def test_the_verdict_recommends_only_what_is_shown_to_be_better(run: Run) -> None:
+    found = dataclasses.replace(run.ensemble(), weights={2: 0.5, 0: 0.5}, single=0)
+    for low, high, is_better, words in [
+        (0.1, 0.2, True, "the ensemble is better than trial 0: use it where"),
+        (-0.1, 0.2, False, "not shown to be better than trial 0: use trial 0 alone"),
+        (-0.2, -0.1, False, "worse than trial 0: use trial 0 alone"),
+    ]:
+        judged = dataclasses.replace(found.validation, low=low, high=high)
+        verdict = dataclasses.replace(found, validation=judged, test=None)
+        assert (verdict.is_better, words in verdict.verdict) == (is_better, True)
+    better = dataclasses.replace(found.validation, low=0.1, high=0.2)
+    on_test = dataclasses.replace(found.validation, low=-0.2, high=-0.1)
+    assert not dataclasses.replace(found, validation=better, test=on_test).is_better
+
+
+@pytest.mark.ray
+def test_the_command_prints_the_verdict_and_refuses_trials_that_cannot_be_used(
+    run: Run, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    shell = Shell(tmp_path, capsys)
+    store = ("--store", run.store.url)
+
+    document = shell.json("ensemble", run.run_id, "--trials", "0", "--trials", "2", *store)
+
+    assert (sorted(document["candidates"]), document["metric"], document["bundle"]) == (
+        [0, 2],
+        "val_loss",
+        None,
+    )
+    assert math.isfinite(document["validation"]["low"])
+    code, out, _ = shell("ensemble", run.run_id, *store)
+    assert (code, out.splitlines()[-1]) == (0, str(run.ensemble()).splitlines()[-1])
+    code, _, err = shell("ensemble", run.run_id, "--trials", "17", *store)
+    assert (code, "there is no trial 17; allowed: trials 0, 1, 2, 3" in err) == (2, True)
+    code, _, err = shell("ensemble", run.run_id, "--trials", "1", *store)
+    assert (code != 0, "at least two trials" in err) == (True, True)
+
+
+def test_runs_without_models_that_could_be_combined_are_refused(tmp_path: Path) -> None:
+    automatic = {"name": "table", "path": "a.csv", "target": "y", "held_out": "0123"}
+    url = str(tmp_path / "store.sqlite")
+    ids = [record_run(tmp_path, **changes) for changes in ({}, {"data": automatic})]
+    with Store.open(url) as store:
+        own = wb.Experiment(train="a:b", objectives=[{"metric": "loss", "goal": "minimize"}])
+        ids.append(store.create_run(own))
+    kept, of_automl, of_function = (wb.attach(run_id, store=url) for run_id in ids)
+
+    with pytest.raises(RunError, match=r"2 complete trials kept no checkpoint.*resources\.keep_best"):
+        kept.ensemble()
+    with pytest.raises(ArgumentError, match="checkpoints of trial 0 are not kept; allowed: none"):
+        kept.ensemble(trials=[0, 1])
+    with pytest.raises(ArgumentError, match="trial 2 is pruned"):
+        kept.ensemble(trials=[2])
+    with pytest.raises(ArgumentError, match="'val_loss' is not an objective of the run; allowed: val_acc"):
+        kept.ensemble(metric="val_loss")
+    with pytest.raises(ArgumentError, match="0 is not valid; allowed: a whole number from 1"):
+        kept.ensemble(size=0)
+    with pytest.raises(RunError, match=r"AutoML run is an ensemble already.*export"):
+        of_automl.ensemble()
+    with pytest.raises(RunError, match="train function or a program"):
+        of_function.ensemble()

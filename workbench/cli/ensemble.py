@@ -1,0 +1,48 @@
+"""The command that combines trials of a run: ensemble."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from workbench.cli.options import Count, attach, example, json_option, run_argument, store_option
+from workbench.cli.output import echo, print_json
+from workbench.cli.remote import remote_capable
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@click.command()
+@remote_capable(brings={"--to": None})
+@run_argument
+@click.option(
+    "--trials", multiple=True, type=Count(min=0), metavar="N",
+    help="Select from this trial; repeat the option for several. By default from the best 20.",
+)  # fmt: skip
+@click.option("--size", type=Count(min=1), metavar="N", help="Use at most this many trials.")
+@click.option("--metric", metavar="METRIC", help="Improve this objective; by default the first.")
+@click.option("--to", type=click.Path(), metavar="PATH", help="Write a bundle to this folder.")
+@click.option("--force", is_flag=True, help="Write into a folder that is not empty.")
+@store_option
+@json_option
+@example("workbench ensemble last", "workbench ensemble last --to ensemble --size 4")
+def ensemble(
+    run_id: str, trials: tuple[int, ...], size: int | None, metric: str | None, to: str | None, force: bool,
+    as_json: bool,
+) -> None:  # fmt: skip
+    """Combine trials, and report whether that is better than the best one.
+
+    The weights of the trials are chosen on one half of the validation samples and judged on the other.
+    """
+    run = attach(run_id)
+    found = run.ensemble(size=size, trials=trials or None, metric=metric)
+    bundle: Path | None = None if to is None else found.export(to, force=force).absolute()
+    if as_json:
+        print_json({**found.to_json(), "bundle": None if bundle is None else str(bundle)})
+        return
+    for line in found.describe():
+        echo(line)
+    if bundle is not None:
+        echo(f"bundle  {bundle}")

@@ -1,0 +1,262 @@
+"""Means of the predictions of trained models: selected on validation, and compared with the best model.
+
+Weights are chosen on one half of the validation samples and judged on the other, which they have not seen.
+Where the models come from, and what is done with the result, is left to others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from workbench.data import Datasets, Split, check_options
+from workbench.data.splits import split_indices
+from workbench.errors import ArgumentError, RunError
+from workbench.experiment import Experiment, Objective
+from workbench.models.calls import call_model, output_in
+from workbench.models.ensemble_selection import select, weighted_mean
+from workbench.models.metrics import AnyMetric, WholeMetric
+from workbench.training.assembly import metrics_of
+from workbench.training.loaders import as_tensors
+
+INTERVAL = 0.95
+"""The probability with which a difference lies in its interval."""
+MIN_VALIDATION_SAMPLES = 20
+_MAX_NUMBERS = 100_000_000
+_AT_ONCE = 256
+_NUM_RESAMPLES = 400
+_PREFIX = "val_"
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """An ensemble and the best single model on the same samples.
+
+    Attributes:
+        num_samples: Number of samples.
+        ensemble: The metric of the ensemble.
+        single: The metric of the single model.
+        low: Lower end of the interval of the improvement, which is above 0 where the ensemble is better.
+        high: Its upper end.
+    """
+
+    num_samples: int
+    ensemble: float
+    single: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What was selected among models.
+
+    Attributes:
+        weights: The weight of each model; they sum to 1, and most may be 0.
+        validation: The result on the validation samples by which the weights were not chosen.
+        test: The result on the test samples; None where the data has none.
+    """
+
+    weights: tuple[float, ...]
+    validation: Judgement
+    test: Judgement | None
+
+
+class _Score:
+    """The metric of predictions, as a training measures it of one model."""
+
+    def __init__(self, experiment: Experiment, datasets: Datasets, objective: Objective) -> None:
+        metrics = metrics_of(experiment, datasets)
+        name = objective.metric.removeprefix(_PREFIX)
+        if not objective.metric.startswith(_PREFIX) or name not in metrics:
+            raise ArgumentError(
+                f"{objective.metric} does not follow from predictions for the validation samples",
+                field="metric", allowed=[f"{_PREFIX}{each}" for each in metrics],
+                next_step="Name an objective of the run that does.",
+            )  # fmt: skip
+        self._metric: AnyMetric = metrics[name]
+        self._is_classes = datasets.task == "classification"
+        self.sign = 1.0 if objective.goal == "maximize" else -1.0
+
+    def __call__(self, predicted: np.ndarray, targets: Tensor) -> float:
+        outputs = torch.from_numpy(predicted)
+        if self._is_classes:  # losses take scores, whose softmax are the probabilities
+            outputs = outputs.clamp_min(torch.finfo(outputs.dtype).tiny).log()
+        outputs = outputs.float()
+        if isinstance(self._metric, WholeMetric):
+            found = outputs.argmax(dim=-1) if self._metric.reads_classes else outputs
+            return self._metric.compute([(found, targets)])
+        with torch.inference_mode():
+            total, count = self._metric.measure(outputs, targets)
+        return self._metric.finish(float(total) / float(count))
+
+
+def predict(model: nn.Module, inputs: Any, *, is_classes: bool) -> np.ndarray:
+    """Return what a model predicts for a batch, in double precision.
+
+    Args:
+        model: The model, on the CPU and in evaluation mode.
+        inputs: What the model takes, as arrays or tensors.
+        is_classes: Whether it scores classes, so that probabilities are returned.
+
+    Raises:
+        RunError: If it returns no tensor, or no score for each class.
+    """
+    with torch.inference_mode():
+        outputs = output_in(call_model(model, as_tensors(inputs)))
+        if not isinstance(outputs, Tensor) or (is_classes and (outputs.ndim < 2 or outputs.shape[-1] < 2)):
+            wanted = "a score for each class" if is_classes else "a tensor of numbers"
+            raise RunError(
+                f"{type(model).__name__} does not return {wanted}, so its answers cannot be averaged",
+                next_step="Use the best trial alone.",
+            )
+        outputs = outputs.double()
+        return (outputs.softmax(dim=-1) if is_classes else outputs).numpy()
+
+
+def in_unit_of_target(predicted: np.ndarray, experiment: Experiment) -> np.ndarray:
+    """Return predicted numbers in the unit of the target, as the data has it before it is scaled.
+
+    Args:
+        predicted: What models were trained to predict.
+        experiment: Names the data.
+    """
+    component = experiment.data
+    if component is None or component.is_reference:
+        return predicted
+    reading = check_options(component.name, component.options).reading(seed=experiment.seed)
+    return predicted if reading is None else predicted * reading.target_scale + reading.target_mean
+
+
+def check_task(experiment: Experiment, datasets: Datasets) -> None:
+    """Refuse data and models whose predictions have no mean.
+
+    Args:
+        experiment: The experiment; it trains a model.
+        datasets: Its data.
+
+    Raises:
+        RunError: If they have none, or there are too few samples to select and to judge.
+    """
+    reason = None
+    if experiment.leaves_loss_to_model or experiment.makes_own_steps:
+        reason = "only the model computes its loss, so predictions cannot be compared without it"
+    elif datasets.task not in ("classification", "regression"):
+        reason = f"the answers of several models for the task {datasets.task} have no mean"
+    elif len(datasets.validation) < MIN_VALIDATION_SAMPLES:
+        reason = (
+            f"{len(datasets.validation)} validation samples are too few to select models and to judge them; "
+            f"at least {MIN_VALIDATION_SAMPLES} are needed"
+        )
+    if reason is not None:
+        raise RunError(reason, next_step="Use the best trial alone.")
+
+
+def select_models(
+    experiment: Experiment, datasets: Datasets, models: Iterable[nn.Module], objective: Objective, *,
+    num_models: int, size: int | None,
+) -> Selection:  # fmt: skip
+    """Select models for a mean, and compare it with the first of them.
+
+    Args:
+        experiment: What the models were trained in.
+        datasets: Its data.
+        models: The models, the best first; one after the other is called, and none is kept.
+        objective: What to improve.
+        num_models: Number of models.
+        size: Maximum number of models with a weight; None for any number.
+
+    Raises:
+        ArgumentError: If the objective does not follow from predictions.
+        RunError: If the predictions have no mean, or are too large to be kept.
+    """
+    check_task(experiment, datasets)
+    score = _Score(experiment, datasets, objective)
+    is_classes = datasets.task == "classification"
+    splits = [datasets.validation, *([] if datasets.test is None else [datasets.test])]
+    targets = [_targets(split) for split in splits]
+    found: list[list[np.ndarray]] = [[] for _ in splits]
+    for model in models:
+        for split, kept in zip(splits, found, strict=True):
+            kept.append(_predict_all(model, split, is_classes=is_classes, num_models=num_models))
+    classes = targets[0].numpy() if is_classes and targets[0].ndim == 1 else None
+    chosen_by, judged_by = split_indices(
+        len(splits[0]), validation_fraction=0.5, seed=experiment.seed, classes=classes
+    )
+    wanted = targets[0][torch.from_numpy(chosen_by)]
+    weights = select(
+        [each[chosen_by] for each in found[0]], lambda mean: -score.sign * score(mean, wanted),
+        max_members=size, min_gain=0.0,
+    )  # fmt: skip
+    used = [int(place) for place in np.flatnonzero(weights)]
+
+    def judge(predicted: Sequence[np.ndarray], targets: Tensor, places: np.ndarray) -> Judgement:
+        mean = weighted_mean(
+            [predicted[each][places] for each in used], [float(weights[each]) for each in used]
+        )
+        targets = targets[torch.from_numpy(places)]
+        return compare(score, score.sign, mean, predicted[0][places], targets, seed=experiment.seed)
+
+    tested = None
+    if datasets.test is not None:
+        tested = judge(found[1], targets[1], np.arange(len(datasets.test)))
+    return Selection(tuple(map(float, weights)), judge(found[0], targets[0], judged_by), tested)
+
+
+def compare(
+    score: Callable[[np.ndarray, Tensor], float], sign: float, mean: np.ndarray, single: np.ndarray,
+    targets: Tensor, *, seed: int,
+) -> Judgement:  # fmt: skip
+    """Compare two predictions of the same samples; the interval comes from a paired bootstrap.
+
+    Args:
+        score: The metric of predictions.
+        sign: 1 where more of it is better, -1 where less is.
+        mean: The prediction of the ensemble.
+        single: That of the single model.
+        targets: The true values.
+        seed: Seed of the bootstrap.
+
+    Source: Efron and Tibshirani, An Introduction to the Bootstrap (1993), percentile intervals.
+    """
+    random = np.random.default_rng(seed)
+    gains = []
+    for _ in range(_NUM_RESAMPLES):
+        places = random.integers(0, len(targets), len(targets))
+        wanted = targets[torch.from_numpy(places)]
+        gains.append(sign * (score(mean[places], wanted) - score(single[places], wanted)))
+    low, high = np.quantile(gains, [(1 - INTERVAL) / 2, (1 + INTERVAL) / 2])
+    return Judgement(len(targets), score(mean, targets), score(single, targets), float(low), float(high))
+
+
+def _targets(split: Split) -> Tensor:
+    parts = [as_tensors(split.batch(places)[1]) for places in _batches(split)]
+    if not all(isinstance(part, Tensor) for part in parts):
+        raise RunError(
+            "the targets are not one tensor, so predictions cannot be compared with them",
+            next_step="Use the best trial alone.",
+        )
+    return torch.cat(parts)
+
+
+def _predict_all(model: nn.Module, split: Split, *, is_classes: bool, num_models: int) -> np.ndarray:
+    parts = []
+    for places in _batches(split):
+        parts.append(predict(model, split.batch(places)[0], is_classes=is_classes))
+        num_numbers = parts[0].size // len(parts[0]) * len(split) * num_models
+        if num_numbers > _MAX_NUMBERS:
+            raise RunError(
+                f"{num_models} models predict {num_numbers:,} numbers for {len(split)} samples",
+                allowed=f"at most {_MAX_NUMBERS:,}",
+                next_step="Choose among fewer trials.",
+            )
+    return np.concatenate(parts)
+
+
+def _batches(split: Split) -> list[np.ndarray]:
+    return [np.arange(first, min(first + _AT_ONCE, len(split))) for first in range(0, len(split), _AT_ONCE)]
