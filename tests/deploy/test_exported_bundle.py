@@ -15,11 +15,14 @@ from tests.deploy.trained import experiment, exported, trained, write_table
 from workbench.data import load
 from workbench.data.tables import TableOptions
 from workbench.deploy.card import CARD, read_card
+from workbench.deploy.exported_bundle import Exported, add_mean
 from workbench.deploy.onnx_export import difference_of, write_onnx
 from workbench.deploy.predictor import Predictor, open_session
 from workbench.deploy.rows import columns_from, table_of
 from workbench.errors import DataError, RunError
 from workbench.models import MODELS
+from workbench.models.ensemble_selection import weighted_mean
+from workbench.training.ensembles import in_unit_of_target, predict
 
 TEXT = {"name": "text", "context": 8, "max_characters": 2000}
 DATA: dict[str, Any] = {"lstm": TEXT, "transformer": TEXT}
@@ -127,6 +130,29 @@ def test_rows_of_a_table_are_encoded_in_the_graph(house: tuple[Path, pd.DataFram
     assert "column 'colour' holds values that training never saw in row 0 (from 0), such as 'mauve'" in text
     assert "column 'day' is missing in row 1 (from 0)" in text
     assert "size" not in text, "it was missing in training too"
+
+
+def test_the_mean_of_models_answers_in_the_unit_of_the_target(tmp_path: Path) -> None:
+    frame = write_table(tmp_path / "houses.csv", 120)
+    options = {"name": "table", "path": str(tmp_path / "houses.csv"), "target": "price"}
+    wanted = experiment("mlp", options)
+    assert wanted.data is not None
+    data = load(wanted.data.name, wanted.data.options, seed=wanted.seed)
+    models = [trained("mlp", data, hidden_width=8), trained("boosted_trees", data, num_trees=9)]
+    origin = Exported("mine", "mine-1", None, "two", "houses", data.task, {}, len(data.train))
+
+    add_mean(tmp_path, [(models[0], 0.25), (models[1], 0.75)], data, wanted, origin)
+
+    places = np.arange(len(data.train))
+    inputs, scaled = data.train.batch(places)
+    means = weighted_mean([predict(model, inputs, is_classes=False) for model in models], [0.25, 0.75])
+    expected = in_unit_of_target(means, wanted)[:, 0]
+    prices = in_unit_of_target(scaled.astype(np.float64).reshape(-1), wanted)
+    rows = [int(np.abs(frame["price"] - price).argmin()) for price in prices]
+    predictor = Predictor.open(tmp_path)
+    answers = predictor.predict(columns_from(predictor.card, frame.iloc[rows]))
+    assert answers.values == pytest.approx(expected, rel=1e-4)
+    assert frame["price"].min() < expected.mean() < frame["price"].max()
 
 
 def test_a_file_with_a_header_only_has_no_answers(house: tuple[Path, pd.DataFrame, Any]) -> None:
