@@ -32,7 +32,7 @@ def ensemble(
     run_id: str, trials: tuple[int, ...], size: int | None, metric: str | None, to: str | None, force: bool,
     as_json: bool,
 ) -> None:  # fmt: skip
-    """Combine trials, and report whether that is better than the best one.
+    """Combine trials, and compare that with the best one.
 
     The weights of the trials are chosen on one half of the validation samples and judged on the other.
     """

@@ -209,7 +209,7 @@ class Ensemble:
             self._run, target, values=values, force=force,
             used=[{"trial": number, "weight": weight, "params": trials[number].params}
                   for number, weight in self.weights.items()],
-            title=f"{self._run.name}: ensemble of trials {numbers}",
+            title=f"{self._run.name}: ensemble of {numbers}",
             of=f"The mean of trials of run `{self._run.run_id}`. {_sentence(self.verdict)}",
             holds="all models",
             write_model=lambda beside: add_mean(beside, models, data, self._experiment, origin),
@@ -314,8 +314,10 @@ def _candidates(
         numbers = list(dict.fromkeys(wanted))
         _check_wanted(history, numbers, ranked, kept)
         kept = [trial for trial in kept if trial.number in numbers]
+        if len(kept) < 2:
+            raise ArgumentError("an ensemble takes several trials", field="trials", allowed="two or more")
     if len(kept) < 2:
-        raise _too_few(run, len(kept), num_lost=len(ranked) - len(kept) if wanted is None else 0)
+        raise _too_few(run, len(kept), num_lost=len(ranked) - len(kept))
     return kept if wanted is not None else kept[:MAX_TRIALS]
 
 
