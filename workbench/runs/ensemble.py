@@ -49,7 +49,9 @@ class _Models:
 
     def experiment_of(self, trial: Trial) -> Experiment:
         """Return the experiment narrowed to a trial, its data where it is on this machine."""
-        experiment = narrow(self._experiment, trial)
+        return self._with_data(narrow(self._experiment, trial))
+
+    def _with_data(self, experiment: Experiment) -> Experiment:
         path = relative_data(experiment)
         return experiment if path is None else with_data_at(experiment, Path(self._origin.directory, path))
 
@@ -58,9 +60,8 @@ class _Models:
         """The data of the run."""
         from workbench.training.loading import load_trial_data
 
-        first = self.experiment_of(next(iter(self._run.history.trials.values())))
         self._find_code()
-        return load_trial_data(self._run.run_id, first)
+        return load_trial_data(self._run.run_id, self._with_data(self._experiment))
 
     def load(self, trial: Trial) -> nn.Module:
         """Return the model of a trial with the weights of its checkpoint."""
