@@ -102,7 +102,7 @@ def test_a_column_of_which_most_are_dates_says_which_value_is_none() -> None:
     days[7] = "soon"
     columns, notes = told(table(sold=days))
     assert columns == ["size", "sold"]
-    assert "sold is used as categories: row 7 (from 0) holds 'soon'" in notes
+    assert "sold is read as text: row 7 (from 0) holds 'soon'" in notes
 
 
 def test_many_different_texts_are_used_by_how_often_they_occur_and_that_is_said() -> None:
@@ -120,3 +120,42 @@ def test_numbers_with_decimal_commas_are_texts_and_a_note_says_what_to_do(num_va
 def test_a_table_of_names_of_rows_alone_is_refused() -> None:
     with pytest.raises(DataError, match="no column is left to predict the target from: left out columns"):
         usable_columns(pd.DataFrame({"id": range(NUM_ROWS)}))
+
+
+def test_a_question_mark_leaves_a_money_column_one_of_numbers() -> None:
+    spend = [f"{10 + row}.5" for row in range(NUM_ROWS)]
+    spend[::20] = ["?"] * 3
+    columns, notes = told(table(**{"spend €": spend}))
+    assert (columns, notes) == (["size", "spend €"], "")
+
+
+def test_other_texts_among_numbers_are_noted_with_their_share_and_the_first_of_them() -> None:
+    spend = [f"{10 + row}.5" for row in range(NUM_ROWS)]
+    spend[7] = spend[9] = "unknown"
+    columns, notes = told(table(spend=spend))
+    assert columns == ["size", "spend"]
+    assert notes == (
+        "spend is read as numbers: 2 of 60 values (3.3%) are something else and count as missing, the first "
+        "of them 'unknown' in row 7 (from 0)"
+    )
+    spend[10:18] = ["unknown"] * 8
+    _, notes = told(table(spend=spend))
+    assert "spend is read as text: row 7 (from 0) holds 'unknown', although most others are numbers" in notes
+
+
+def test_thousands_separators_are_read_and_noted() -> None:
+    columns, notes = told(table(paid=[f"{990 + row:,}" for row in range(NUM_ROWS)]))
+    assert columns == ["size", "paid"]
+    assert notes == "read as numbers with thousands separators: paid (such as '1,000')"
+
+
+def test_numbers_written_as_text_are_read_alike_in_learning_and_later() -> None:
+    paid = [f"{990 + row:,}" for row in range(NUM_ROWS)]
+    paid[3] = "unknown"
+    _, held_out = prepare(read_problem(table(paid=paid), "label"), 0, (1, 2, 3, 4, 5))
+    for reader in held_out.interpreter.readers:
+        later = pd.DataFrame({"size": 0.0, "paid": ["1,000", "1000", 1000, "Unknown", None]})
+        encoded = reader.encoder.encode(later)
+        np.testing.assert_array_equal(encoded[0], encoded[1])
+        np.testing.assert_array_equal(encoded[0], encoded[2])
+        np.testing.assert_array_equal(encoded[3], encoded[4])

@@ -39,7 +39,7 @@ def test_dates_that_are_text_say_what_dates_say_at_learning_and_afterwards(writt
     form = date_format_of(texts)
     assert form is not None
     assert in_words(form) == words
-    learnt = learn_column(texts, max_categories=32, date_format=form)
+    learnt = learn_column(texts, max_categories=32, form=form)
     expected = learn_column(DAYS, max_categories=32)
     np.testing.assert_array_equal(learnt.encode(texts), expected.encode(DAYS))
     new = pd.Series(pd.date_range("2025-02-01", periods=3), name="sold")
@@ -109,7 +109,7 @@ def test_where_in_week_and_year_a_date_lies_is_told_once_that_repeats() -> None:
 def test_what_is_no_date_later_is_refused_with_its_column_and_row() -> None:
     form = date_format_of(DAYS.dt.strftime("%d/%m/%Y"))
     assert form is not None
-    learnt = learn_column(DAYS, max_categories=3, date_format=form)
+    learnt = learn_column(DAYS, max_categories=3, form=form)
     with pytest.raises(
         DataError,
         match=r"'sold' held dates in the training data: row 1 \(from 0\) holds 'soon'; allowed: "

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from workbench.data.columns import learn_column
+from workbench.data.columns import learn_column, text_form_of
 from workbench.data.encoders import learn_encoder
 from workbench.errors import DataError
 
@@ -123,3 +123,23 @@ def test_dates_that_are_missing_or_far_away_are_read_and_others_refused_as_dates
     numbers = learn_column(pd.Series([1.0, 2.0], name="x"), max_categories=3)
     with pytest.raises(DataError, match="'x' held numbers in the training data"):
         numbers.encode(DAYS.rename("x"))
+
+
+@pytest.mark.parametrize("cells", [["?"], ["1,200", "N/A"], ["unknown"] * 2])
+def test_an_encoder_reads_numbers_written_as_text_as_it_learnt_them(cells):
+    numbers = np.arange(100.0)
+    written = pd.Series([*(f"{number:g}" for number in numbers), *cells], dtype=object, name="x")
+    form = text_form_of(written)
+    column = learn_column(written, max_categories=3, form=form)
+    assert column.kind == "number"
+    assert column.marks_missing
+    encoded = column.encode(written)
+    np.testing.assert_array_equal(encoded[:100, 0], column.encode(pd.Series(numbers, name="x"))[:, 0])
+    np.testing.assert_array_equal(encoded[-1], [0, 1])
+    with pytest.raises(DataError, match=r"'x' held numbers in the training data: row 0 \(from 0\) holds"):
+        column.encode(pd.Series(["a few"], name="x"))
+
+
+def test_markers_are_missing_numbers_also_where_training_had_none():
+    column = learn_column(pd.Series([1.0, 2.0, 3.0], name="x"), max_categories=3)
+    np.testing.assert_array_equal(column.encode(pd.Series(["?", "2", "n/a"], name="x")), [[0], [0], [0]])

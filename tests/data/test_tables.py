@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 
 from workbench.data import load
+from workbench.data.tables import read_targets
 from workbench.errors import DataError, ExperimentError
 
 
@@ -209,3 +210,42 @@ def test_a_table_with_another_separator_is_refused_by_its_name(tmp_path, file, t
     (tmp_path / file).write_text(text)
     with pytest.raises(DataError, match=rf"^data.path: the columns of .* are separated by {expected}"):
         load("table", {"path": str(tmp_path / file), "target": "b"}, cache=None)
+
+
+@pytest.mark.parametrize("cell", ["?", "-", "none", "N/A", "NULL", "", "unknown"])
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_one_odd_cell_leaves_a_column_one_of_numbers(tmp_path, cell, ending):
+    spend = np.random.default_rng(0).uniform(0, 40, 300).round(2)
+    written = pd.Series(spend).astype(str)
+    written[17] = cell
+    frame = pd.DataFrame({"spend": written, "y": spend > 20})
+    path = tmp_path / f"table.{ending}"
+    if ending == "csv":
+        frame.to_csv(path, index=False)
+    else:
+        frame.to_parquet(path)
+    loaded = load("table", {"path": str(path), "target": "y"}, cache=tmp_path)
+    inputs, targets = everything(loaded.train)
+    known = ~inputs[:, 1:].any(axis=1)  # the mark of missing values, where train has the odd cell
+    assert loaded.input_shape in ((1,), (2,))
+    assert inputs[known & (targets == 1), 0].min() > inputs[known & (targets == 0), 0].max()
+
+
+def test_thousands_separators_and_a_target_with_markers_are_read(tmp_path):
+    path = tmp_path / "table.csv"
+    sizes = np.arange(900, 1100)
+    pd.DataFrame(
+        {"size": [f"{size:,}" for size in sizes], "price": [f"{10 * size:,}" for size in sizes]}
+    ).to_csv(path, index=False)
+    loaded = load("table", {"path": str(path), "target": "price"}, cache=tmp_path)
+    inputs, targets = everything(loaded.train)
+    assert loaded.task == "regression"
+    np.testing.assert_allclose(inputs[:, 0], targets, atol=1e-6)
+
+
+def test_classes_keep_their_text_beside_markers():
+    target = pd.Series(["0", "1", "?", "1"])
+    assert read_targets(target, None).tolist()[:2] == ["0", "1"]
+    assert read_targets(target, None).isna().tolist() == [False, False, True, False]
+    assert read_targets(target, "regression").tolist()[:2] == [0.0, 1.0]
+    assert read_targets(pd.Series(["a", "?"]), None).tolist() == ["a", "?"]

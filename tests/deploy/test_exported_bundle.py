@@ -155,6 +155,43 @@ def test_the_mean_of_models_answers_in_the_unit_of_the_target(tmp_path: Path) ->
     assert frame["price"].min() < expected.mean() < frame["price"].max()
 
 
+def test_numbers_written_as_text_are_read_alike_by_training_predict_and_the_script(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    paid, size = random.integers(800, 4000, 300), random.normal(10, 3, 300).round(2)
+    frame = pd.DataFrame({"paid": [f"{each:,}" for each in paid], "size": size.astype(str)})
+    frame.loc[::30, "size"] = "?"
+    frame.loc[5, "size"] = "unknown"
+    frame.assign(price=paid + 50 * size).to_csv(tmp_path / "table.csv", index=False)
+    options = {"path": str(tmp_path / "table.csv"), "target": "price"}
+    exported(tmp_path / "bundle", "boosted_trees", {"name": "table", **options}, num_trees=20)
+    given = [("1,200", "?"), ("2,000.0", "Unknown"), ("3000", " 9.5 "), ("N/A", "12")]
+    plain = [(1200, np.nan), (2000, np.nan), (3000, 9.5), (np.nan, 12)]
+    new = tmp_path / "new.csv"
+    pd.DataFrame(given, columns=["paid", "size"]).to_csv(new, index=False)
+
+    predictor = Predictor.open(tmp_path / "bundle", threads=1)
+    answers = predictor.predict(columns_from(predictor.card, new))
+    expected = predictor.predict(columns_from(predictor.card, pd.DataFrame(plain, columns=["paid", "size"])))
+    script = subprocess.run(
+        [sys.executable, str(tmp_path / "bundle" / "predict.py"), str(new)],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+
+    assert answers.values is not None
+    assert expected.values is not None
+    assert answers.values.tolist() == expected.values.tolist()
+    printed = [json.loads(line) for line in script.stdout.splitlines()]
+    np.testing.assert_allclose(np.ravel(printed), answers.values, rtol=1e-6)
+    columns = TableOptions.model_validate(options).reading(seed=0).columns
+    for column in columns:
+        rows = [pd.DataFrame(each, columns=["paid", "size"])[column.name] for each in (given, plain)]
+        np.testing.assert_array_equal(column.encode(rows[0]), column.encode(rows[1]))
+    with pytest.raises(DataError, match=r"column 'size', row 0 \(from 0\) holds 'many'; allowed: a number"):
+        predictor.predict({"paid": ["1,000"], "size": ["many"]})
+    with pytest.raises(DataError, match="holds '1,000'"):
+        predictor.predict({"paid": ["1,000"], "size": ["1,000"]})
+
+
 def test_a_file_with_a_header_only_has_no_answers(house: tuple[Path, pd.DataFrame, Any]) -> None:
     folder, frame, _ = house
     frame.head(0).to_csv(folder / "none.csv", index=False)

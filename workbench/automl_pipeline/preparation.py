@@ -243,7 +243,7 @@ def _encode(
 ) -> tuple[Fold, Reader]:
     """Encode learning samples with what those that are not held out tell."""
     train = np.setdiff1d(np.arange(len(targets)), validation)
-    reader = Reader(learn_encoder(problem.kind, take(samples, train), date_formats=problem.date_formats))
+    reader = Reader(learn_encoder(problem.kind, take(samples, train), text_forms=problem.text_forms))
     scaled = targets
     if problem.task == "regression":
         mean = float(targets[train].mean())

@@ -15,10 +15,11 @@ import numpy as np
 
 from workbench.automl_pipeline.column_roles import UsableColumns, joined_texts, usable_columns
 from workbench.automl_pipeline.targets import Task, check_finite, check_targets, numbers_of
-from workbench.data.columns import check_numbers
+from workbench.data.columns import TextForm, check_numbers
 from workbench.data.encoders import SampleKind
 from workbench.data.options import existing_path
-from workbench.data.tables import column_of, detect_task, number_classes, read_table
+from workbench.data.table_files import column_of, read_table
+from workbench.data.tables import detect_task, number_classes, read_targets
 from workbench.errors import ArgumentError, DataError
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class Problem:
         labels: The value of each class as it was given, by number.
         target_name: The name of the target, where it has one.
         notes: What the user should know about the data.
-        date_formats: The formats of dates written as text, by column.
+        text_forms: How columns write dates or numbers as text.
         text_columns: The columns of a table that texts are read from.
     """
 
@@ -57,7 +58,7 @@ class Problem:
     labels: tuple[Any, ...]
     target_name: str | None
     notes: tuple[str, ...]
-    date_formats: Mapping[str, str] = field(default_factory=dict)
+    text_forms: Mapping[str, TextForm] = field(default_factory=dict)
     text_columns: tuple[str, ...] = ()
 
     def __len__(self) -> int:
@@ -84,6 +85,7 @@ def read_problem(data: Any, target: str | None = None, *, task: Task | None = No
         raise DataError(f"there are {len(samples)} samples and {len(targets)} targets", field="data")
     targets = targets.infer_objects()  # numbers beside gaps may come as objects
     check_finite(targets)
+    targets = read_targets(targets, task)
     samples, targets, dropped = _drop_without_target(samples, targets)
     notes = [f"left out {dropped} samples without a target"] if dropped else []
     if len(targets) < MIN_SAMPLES:
@@ -100,7 +102,7 @@ def read_problem(data: Any, target: str | None = None, *, task: Task | None = No
     if wanted == "regression":
         return Problem(
             kind, "regression", samples, numbers_of(targets), (), (), name, (*notes, *usable.notes),
-            usable.date_formats, usable.names if usable.are_texts else (),
+            usable.text_forms, usable.names if usable.are_texts else (),
         )  # fmt: skip
     class_names, classes = number_classes(targets)
     given = dict(zip(targets.astype(str), targets, strict=True))
@@ -109,7 +111,7 @@ def read_problem(data: Any, target: str | None = None, *, task: Task | None = No
     labels = tuple(given[class_name] for class_name in class_names)
     return Problem(
         kind, "classification", samples, classes, tuple(class_names), labels, name, (*notes, *usable.notes),
-        usable.date_formats, usable.names if usable.are_texts else (),
+        usable.text_forms, usable.names if usable.are_texts else (),
     )  # fmt: skip
 
 
@@ -128,6 +130,7 @@ def read_labelled(data: Any, target: str | None, labels: tuple[Any, ...]) -> tup
         DataError: If a target is missing, or a class is unknown to the model.
     """
     samples, targets, _ = _take_apart(data, target)
+    targets = read_targets(targets, "classification" if labels else "regression")
     if not len(targets):
         raise DataError("there are no samples", field="data", allowed="at least one")
     if targets.isna().any():

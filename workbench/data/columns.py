@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from workbench.data.dates import ISO, Cycle, as_times, cycles_of, place_in
+from workbench.data.dates import ISO, Cycle, as_times, cycles_of, date_format_of, is_text, place_in
+from workbench.data.number_texts import PLAIN_NUMBERS, NumberText, number_text_of
 from workbench.data.splits import divisor
 from workbench.errors import DataError
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 ColumnKind = Literal["number", "time", "category", "frequency"]
+TextForm = str | NumberText
+"""How a column writes what it holds as text: dates of a format, or numbers."""
 
 _MAX_ROWS = 5
 
@@ -36,6 +39,7 @@ class Column:
         ranks: Number of each category, the most frequent first; None stands for a missing one.
         date_format: The format of times in text.
         cycles: The cycles in which a time also has its place, as two numbers each.
+        number_text: How numbers are written where they come as text.
     """
 
     name: str
@@ -46,6 +50,7 @@ class Column:
     ranks: dict[str | None, int] = field(default_factory=dict, repr=False)
     date_format: str = ISO
     cycles: tuple[Cycle, ...] = ()
+    number_text: NumberText = PLAIN_NUMBERS
 
     @property
     def width(self) -> int:
@@ -78,18 +83,27 @@ class Column:
         if self.kind == "time":
             return as_times(values, self.date_format)
         if self.kind == "number":
-            return _as_numbers(values)
+            return _as_numbers(values, self.number_text)
         ranks = [self.ranks.get(text, -1) for text in _as_texts(values)]
         return np.where(np.array(ranks) < 0, np.nan, np.array(ranks, dtype=np.float64))
 
 
-def learn_column(values: pd.Series, *, max_categories: int, date_format: str | None = None) -> Column:
+def text_form_of(values: pd.Series) -> TextForm | None:
+    """Return how a column writes dates or numbers as text; None if it contains something else.
+
+    Args:
+        values: The column, all rows of it.
+    """
+    return date_format_of(values) or number_text_of(values)
+
+
+def learn_column(values: pd.Series, *, max_categories: int, form: TextForm | None = None) -> Column:
     """Learn a column from the train rows.
 
     Args:
         values: The train rows.
         max_categories: Maximum number of categories that get a column each; at least 1.
-        date_format: How the column writes dates as text, by `date_format_of`; None if it contains none.
+        form: How the column writes dates or numbers as text, by `text_form_of`; None if it contains none.
 
     Raises:
         DataError: If a number is infinite.
@@ -97,10 +111,13 @@ def learn_column(values: pd.Series, *, max_categories: int, date_format: str | N
     from pandas.api import types
 
     name = str(values.name)
-    if date_format is not None or types.is_datetime64_any_dtype(values):
-        times = as_times(values, date_format or ISO)
+    if isinstance(form, str) or types.is_datetime64_any_dtype(values):
+        date_format = form if isinstance(form, str) else ISO
+        times = as_times(values, date_format)
         learnt = _standardised(name, "time", times, {})
-        return replace(learnt, date_format=date_format or ISO, cycles=cycles_of(times[~np.isnan(times)]))
+        return replace(learnt, date_format=date_format, cycles=cycles_of(times[~np.isnan(times)]))
+    if form is not None:
+        return replace(_standardised(name, "number", _as_numbers(values, form), {}), number_text=form)
     if types.is_numeric_dtype(values) or types.is_timedelta64_dtype(values):
         return _standardised(name, "number", _as_numbers(values), {})
     counts: dict[str | None, int] = {}
@@ -138,7 +155,7 @@ def check_numbers(table: pd.DataFrame) -> None:
             _as_numbers(table.iloc[:, place])
 
 
-def _as_numbers(values: pd.Series) -> np.ndarray:
+def _as_numbers(values: pd.Series, form: NumberText | None = None) -> np.ndarray:
     from pandas.api import types
 
     try:
@@ -146,7 +163,7 @@ def _as_numbers(values: pd.Series) -> np.ndarray:
             raise TypeError("dates are not numbers")
         if types.is_timedelta64_dtype(values):
             values = values.dt.total_seconds()
-        numbers = values.to_numpy(dtype=np.float64, na_value=np.nan)
+        numbers = _parsed(values, form)
     except (TypeError, ValueError) as error:
         raise DataError(
             f"the column {values.name!r} held numbers in the training data: {error}",
@@ -161,6 +178,15 @@ def _as_numbers(values: pd.Series) -> np.ndarray:
             next_step="Correct it, or leave the column out.",
         )
     return numbers
+
+
+def _parsed(values: pd.Series, form: NumberText | None) -> np.ndarray:
+    try:
+        return values.to_numpy(dtype=np.float64, na_value=np.nan)
+    except (TypeError, ValueError):
+        if form is None or not is_text(values):
+            raise
+        return form.parse_all(values)
 
 
 def _as_texts(values: pd.Series) -> list[str | None]:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import numpy as np
 
 from workbench.absent_columns import absent_columns
-from workbench.data.columns import Column, learn_column
+from workbench.data.columns import Column, TextForm, learn_column
 from workbench.data.splits import divisor
-from workbench.data.tables import column_of
+from workbench.data.table_files import column_of
 from workbench.data.tokens import NUM_CHARACTERS_OF_PART, PART
 from workbench.errors import DataError
 
@@ -108,23 +108,23 @@ class TextEncoder:
                 yield [begin + term for term in learnt.get_feature_names_out()], learnt.idf_
 
 
-def learn_encoder(kind: SampleKind, train: Any, *, date_formats: Mapping[str, str] | None = None) -> Encoder:
+def learn_encoder(
+    kind: SampleKind, train: Any, *, text_forms: Mapping[str, TextForm] | None = None
+) -> Encoder:
     """Learn how to encode samples from the train part.
 
     Args:
         kind: What a sample is.
         train: A DataFrame, an array of images, or texts; the train part and nothing else.
-        date_formats: How columns write dates as text, by name.
+        text_forms: How columns write dates or numbers as text, by name.
 
     Raises:
         DataError: If nothing can be learnt from it.
     """
     if kind == "table":
-        formats = date_formats or {}
+        forms = text_forms or {}
         columns = [
-            learn_column(
-                column_of(train, name), max_categories=MAX_CATEGORIES, date_format=formats.get(str(name))
-            )
+            learn_column(column_of(train, name), max_categories=MAX_CATEGORIES, form=forms.get(str(name)))
             for name in train
         ]
         # A constant column carries no information.

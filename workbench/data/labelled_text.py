@@ -14,7 +14,8 @@ from workbench.data.cache import Cached, cached, file_stamp
 from workbench.data.options import DatasetOptions, existing_path
 from workbench.data.reading import Reading, some_of
 from workbench.data.splits import ArraySplit, Datasets, Task, split_indices
-from workbench.data.tables import column_of, number_classes, read_table
+from workbench.data.table_files import column_of, read_table
+from workbench.data.tables import number_classes
 from workbench.data.tokens import encode_texts, learn_vocabulary, split_text
 from workbench.errors import DataError, ExperimentError
 from workbench.experiment.setting_types import TokenKind

@@ -19,7 +19,7 @@ from workbench.data.dates import ISO, as_times, date_format_of
 from workbench.data.options import DatasetOptions, existing_path
 from workbench.data.reading import Reading, some_of
 from workbench.data.splits import Datasets, Task, divisor
-from workbench.data.tables import check_columns, column_of, read_columns, read_table
+from workbench.data.table_files import check_columns, column_of, read_columns, read_table
 from workbench.errors import DataError, ExperimentError
 
 if TYPE_CHECKING:

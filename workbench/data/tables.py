@@ -6,44 +6,43 @@ All statistics (means, categories, frequencies) are learnt from the train rows o
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from pydantic import Field
 
 from workbench.data.cache import Cached, cached, file_stamp
-from workbench.data.columns import Column, check_numbers, learn_column
-from workbench.data.dates import date_format_of
+from workbench.data.columns import Column, check_numbers, learn_column, text_form_of
+from workbench.data.number_texts import number_text_of
 from workbench.data.options import DatasetOptions, existing_path
 from workbench.data.reading import Reading, some_of
 from workbench.data.splits import ArraySplit, Datasets, Task, divisor, split_indices
+from workbench.data.table_files import PARQUET_ENDINGS, check_columns, column_of, read_columns, read_table
 from workbench.errors import DataError, WorkbenchError
-from workbench.separators import check_separator
 
 if TYPE_CHECKING:
     import pandas as pd
 
-SEPARATORS = {".csv": ",", ".tsv": "\t"}
-PARQUET_ENDINGS = (".parquet", ".pq")
 # A whole-number target with more distinct values than this is treated as a quantity, not as classes.
 MAX_DETECTED_CLASSES = 20
 # Of a larger text file only the first rows are read to find its task.
 _MAX_READ_BYTES = 64 * 2**20
 _NUM_FIRST_ROWS = 50_000
-_READ_WITH = ("columns.py", "dates.py", "splits.py")
+_READ_WITH = ("columns.py", "dates.py", "number_texts.py", "splits.py", "table_files.py")
 
 
 class TableOptions(DatasetOptions):
     """A table with a target column.
 
     Numbers, times and truth values are standardised, and a missing one becomes the mean beside a column that
-    marks it. A time, which may also be text where all of a column are dates in one form, has its place in the
-    year, the week and the day beside it, where the train rows span these. Other text becomes one column for
-    each category, a missing one being a category; with more than `max_categories` it becomes the standardised
-    rank of its frequency.
+    marks it. Numbers may have thousands separators (1,200). Beside numbers, `?`, `-`, `NA`, `n/a`, `none` and
+    `null` are missing, as is any other text where at least 95 % of the column are numbers. A time, which may
+    also be text where all of a column are dates in one form, has its place in the year, the week and the day
+    beside it, where the train rows span these. Other text becomes one column for each category, a missing one
+    being a category; with more than `max_categories` it becomes the standardised rank of its frequency.
     """
 
     path: Path = Field(description="A .csv, .tsv or .parquet file; text may be compressed (.csv.gz).")
@@ -105,10 +104,15 @@ class TableOptions(DatasetOptions):
         """The columns that are not inputs."""
         return {self.target, *self.drop, *([] if self.client is None else [self.client])}
 
+    @property
+    def given_task(self) -> Task | None:
+        """The task that the options name; None to detect it from the target."""
+        return None if self.task == "auto" else self.task
+
     def find_task(self) -> Task | None:
         """Return the task, for which the target column is read; see DatasetOptions.find_task."""
-        if self.task != "auto":
-            return self.task
+        if self.given_task is not None:
+            return self.given_task
         try:
             return _task_of(*file_stamp(self.path.expanduser()), self.target)
         except (OSError, WorkbenchError):  # loading it reports this
@@ -145,87 +149,6 @@ class TableOptions(DatasetOptions):
                 for row, gaps in zip(table[columns].to_numpy(object), table[columns].isna().to_numpy(),
                                      strict=True)]  # fmt: skip
         return [str(name) for name in columns], rows
-
-
-def read_table(path: Path, num_rows: int | None = None, *, only: str | None = None) -> pd.DataFrame:
-    """Read a table by the ending of its file.
-
-    Args:
-        path: A .csv, .tsv or .parquet file.
-        num_rows: Maximum number of rows to read from text; None for all.
-        only: The only column to read; None for all.
-
-    Raises:
-        DataError: If it cannot be read, or its ending is unknown.
-    """
-    import pandas as pd
-
-    endings = [ending.lower() for ending in path.suffixes]
-    separator = next((SEPARATORS[ending] for ending in endings if ending in SEPARATORS), None)
-    wanted = None if only is None else [only]
-    try:
-        if separator is not None:
-            heads = pd.read_csv(path, sep=separator, nrows=0).columns
-            check_separator(path, list(map(str, heads)), separator, field="data.path")
-            return pd.read_csv(path, sep=separator, nrows=num_rows, usecols=wanted)
-        if endings and endings[-1] in PARQUET_ENDINGS:
-            return pd.read_parquet(path, columns=wanted)
-    except (OSError, ValueError, ImportError) as error:
-        raise _unreadable(path, error) from error
-    raise DataError(
-        f"{path.name} has an unknown file extension",
-        field="data.path",
-        allowed=[*SEPARATORS, *PARQUET_ENDINGS],
-    )
-
-
-def _unreadable(path: Path, error: Exception) -> DataError:
-    repair = "Open it in an editor, or write it again from its source."
-    step = "Save it as UTF-8." if isinstance(error, UnicodeDecodeError) else repair
-    return DataError(f"{path} cannot be read as a table: {error}", field="data.path", next_step=step)
-
-
-def read_columns(path: Path) -> list[str]:
-    """Return the names of the columns of a table, without reading its rows.
-
-    Args:
-        path: A file as of `read_table`; ~ is the home folder.
-
-    Raises:
-        DataError: If it is missing or cannot be read.
-    """
-    found = existing_path(path)
-    try:
-        return _columns_of(*file_stamp(found))
-    except (OSError, ValueError, ImportError) as error:
-        raise _unreadable(found, error) from error
-
-
-def columns_of(path: str) -> list[str]:
-    """Return the names of the columns of a table; none if it cannot be read.
-
-    Args:
-        path: A file as of `read_table`; ~ is the home folder.
-    """
-    try:
-        return read_columns(Path(path))
-    except (OSError, ValueError, WorkbenchError):  # loading it reports this
-        return []
-
-
-@functools.lru_cache(maxsize=32)
-def _columns_of(path: str, _size_bytes: int, _changed_ns: int) -> list[str]:
-    """Return the columns of one version of a file."""
-    if Path(path).suffix.lower() in PARQUET_ENDINGS:
-        from pyarrow import parquet
-
-        return list(parquet.read_schema(path).names)
-    return [str(name) for name in read_table(Path(path), 0).columns]
-
-
-def column_of(table: pd.DataFrame, name: str) -> pd.Series:
-    """Return one column of a table."""
-    return cast("pd.Series", table[name])
 
 
 def _encode(table: pd.DataFrame, options: TableOptions, seed: int) -> Cached:
@@ -265,16 +188,15 @@ class _Learnt:
 
 def _learn(table: pd.DataFrame, options: TableOptions, seed: int) -> _Learnt:
     _check(table, options)
-    target = column_of(table, options.target)
-    task = detect_task(target) if options.task == "auto" else options.task
+    target = read_targets(column_of(table, options.target), options.given_task)
+    _check_known(target, options)
+    task = options.given_task or detect_task(target)
     class_names, classes = number_classes(target) if task == "classification" else ([], None)
     train, validation = split_indices(
         len(table), validation_fraction=options.validation_fraction, seed=seed, classes=classes
     )
     columns = tuple(
-        learn_column(
-            column.iloc[train], max_categories=options.max_categories, date_format=date_format_of(column)
-        )
+        learn_column(column.iloc[train], max_categories=options.max_categories, form=text_form_of(column))
         for name in table.columns
         if name not in options.unused
         for column in (column_of(table, name),)
@@ -289,23 +211,6 @@ def _learn(table: pd.DataFrame, options: TableOptions, seed: int) -> _Learnt:
     return _Learnt(task, [], columns, train, validation, values.astype(np.float32), float(mean), scale)
 
 
-def check_columns(found: Iterable[object], named: Mapping[str, Iterable[str]]) -> None:
-    """Refuse options that name a column that a table does not have.
-
-    Args:
-        found: The columns of the table.
-        named: The columns that each option names.
-
-    Raises:
-        DataError: If one is missing; it names `data.<option>`.
-    """
-    columns = [str(name) for name in found]
-    for option, names in named.items():
-        for name in names:
-            if name not in columns:
-                raise DataError(f"there is no column {name!r}", field=f"data.{option}", allowed=columns)
-
-
 def _check(table: pd.DataFrame, options: TableOptions) -> None:
     check_columns(table.columns, options._named_columns)
     if not set(map(str, table.columns)) - options.unused:
@@ -317,17 +222,39 @@ def _check(table: pd.DataFrame, options: TableOptions) -> None:
             f"{gaps} of {len(table)} rows have no {options.client!r}", field="data.client",
             next_step="Remove these rows from the file, or name their client.",
         )  # fmt: skip
-    num_missing = int(column_of(table, options.target).isna().to_numpy().sum())
-    if num_missing:
-        raise DataError(
-            f"{num_missing} of {len(table)} rows have no {options.target!r}",
-            field="data.target",
-            next_step="Remove these rows from the file: nothing can be learnt from them.",
-        )
     try:
         check_numbers(table.drop(columns=sorted(options.unused)))
     except DataError as error:
         raise error.about("data.path") from error
+
+
+def _check_known(target: pd.Series, options: TableOptions) -> None:
+    num_missing = int(target.isna().to_numpy().sum())
+    if num_missing:
+        raise DataError(
+            f"{num_missing} of {len(target)} rows have no {options.target!r}",
+            field="data.target",
+            next_step="Remove these rows from the file: nothing can be learnt from them.",
+        )
+
+
+def read_targets(target: pd.Series, task: Task | None) -> pd.Series:
+    """Return a target in which markers of missing values are missing, and text of numbers is one of numbers.
+
+    Classes keep the text that they are written as.
+
+    Args:
+        target: The column to predict.
+        task: The task; None to detect it.
+    """
+    import pandas as pd
+
+    form = number_text_of(target, min_share=1.0)
+    if form is None:
+        return target
+    numbers = pd.Series(form.parse_all(target), index=target.index, name=target.name)
+    known = numbers.notna()
+    return numbers if (task or detect_task(numbers[known])) == "regression" else target.where(known)
 
 
 def detect_task(target: pd.Series) -> Task:
@@ -350,7 +277,7 @@ def _task_of(path: str, size_bytes: int, _changed_ns: int, target: str) -> Task 
     """Return the task of one version of a file; None if its first rows do not determine it."""
     is_partial = size_bytes > _MAX_READ_BYTES and Path(path).suffix not in PARQUET_ENDINGS
     table = read_table(Path(path), _NUM_FIRST_ROWS if is_partial else None, only=target)
-    values = column_of(table, target).dropna()
+    values = read_targets(column_of(table, target), None).dropna()
     if values.empty:
         return None
     task = detect_task(values)

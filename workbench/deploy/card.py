@@ -45,6 +45,9 @@ class Input(_Part):
         categories: The known values of a category, the most frequent first.
         date_format: How dates are written as text: ISO8601, or a format of `strptime`.
         has_missing: Whether values were missing in the training data.
+        has_thousands: Whether numbers that are written as text have commas between thousands.
+        missing_texts: Texts in place of a number that count as missing, in small letters, beside usual ones
+            such as ? and n/a.
         columns: The columns of a table of whose successive rows an array consists.
         tokens: How a text becomes the numbers of an array, by `workbench.data.tokens`; the number of a token
             is its place in `categories`.
@@ -58,6 +61,8 @@ class Input(_Part):
     categories: tuple[str, ...] = ()
     date_format: str | None = None
     has_missing: bool = False
+    has_thousands: bool = False
+    missing_texts: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
     tokens: TokenKind | None = None
     example: JsonValue = None

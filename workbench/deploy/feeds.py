@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from workbench.absent_columns import absent_columns
+from workbench.data.number_texts import NumberText
 from workbench.data.tokens import encode_texts, split_text
 from workbench.deploy.card import Card, Input
 from workbench.errors import DataError
@@ -60,7 +61,7 @@ def _feed(one: Input, values: Any) -> tuple[np.ndarray, list[str]]:
     values = list(values)
     if one.kind in ("category", "text"):
         return _texts(one, values)
-    convert = _number if one.kind == "number" else seconds_of
+    convert = number_of if one.kind == "number" else seconds_of
     found = np.array([convert(one, row, value) for row, value in enumerate(values)], dtype=np.float64)
     rows = np.flatnonzero(np.isnan(found))
     note = f"column {one.name!r} is missing in {_rows(rows)}, and was never missing in training"
@@ -120,16 +121,25 @@ def _texts(one: Input, values: Sequence[Any]) -> tuple[np.ndarray, list[str]]:
     ]
 
 
-def _number(one: Input, row: int, value: Any) -> float:
+def number_of(one: Input, row: int, value: Any) -> float:
+    """Return a number; NaN if it is missing.
+
+    Args:
+        one: The input that the number is for.
+        row: The number of its row, for the error.
+        value: A number, a truth value, a period of time, or text that holds a number.
+
+    Raises:
+        DataError: If it is not a finite number.
+    """
     if is_missing(value):
         return np.nan
     if isinstance(value, np.timedelta64):
         return float(value / np.timedelta64(1, "s"))
     if hasattr(value, "total_seconds"):
         return value.total_seconds()
-    text = value.strip() if isinstance(value, str) else value
     try:
-        number = _TRUTH[text.lower()] if isinstance(text, str) and text.lower() in _TRUTH else float(text)
+        number = _parsed(one, value) if isinstance(value, str) else float(value)
     except (TypeError, ValueError):
         raise DataError(
             f"column {one.name!r}, row {row} (from 0) holds {value!r}", allowed="a number"
@@ -140,6 +150,11 @@ def _number(one: Input, row: int, value: Any) -> float:
             allowed="finite numbers, or none where a value is missing",
         )
     return number
+
+
+def _parsed(one: Input, text: str) -> float:
+    truth = _TRUTH.get(text.strip().lower())
+    return NumberText(one.has_thousands, one.missing_texts).parse(text) if truth is None else truth
 
 
 def seconds_of(one: Input, row: int, value: Any) -> float:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 
+from workbench.data.number_texts import MISSING_MARKERS, NUMBER_WITH_SEPARATORS
 from workbench.data.tokens import NUM_CHARACTERS_OF_PART
 from workbench.deploy.card import Input, Output
 from workbench.deploy.feeds import MISSING_TEXTS
@@ -104,7 +105,7 @@ def read(path):
 '''
 
 _TABLE = '''
-MISSING = set(MISSING_TEXTS)
+MISSING = set(MISSING_MARKERS)
 TRUTH = {"true": 1.0, "false": 0.0}
 
 
@@ -112,14 +113,22 @@ def cell(column, text):
     """Return a cell as the model takes it: text of a category, a number, or seconds since 1970."""
     if column["dtype"] == "string":
         return text
-    if text in MISSING:
+    bare = text.strip().lower()
+    if bare in MISSING or bare in column["missing_texts"]:
         return np.nan
     try:
         if column["kind"] == "date":
             return seconds(column, text)
-        return TRUTH[text.lower()] if text.lower() in TRUTH else float(text)
+        return TRUTH[bare] if bare in TRUTH else number(column, bare)
     except ValueError:
         raise ValueError(f"{text!r} in the column {column['name']} is not a {column['kind']}") from None
+
+
+def number(column, text):
+    """Return a number, in which commas may separate thousands if they did in training."""
+    if column["has_thousands"] and re.fullmatch(r"WITH_SEPARATORS", text):
+        return float(text.replace(",", ""))
+    return float(text)
 
 
 def seconds(column, text):
@@ -209,6 +218,7 @@ def script(taken: Input, output: Output) -> str:
     fewest, most = NUM_CHARACTERS_OF_PART
     values = {
         "FEWEST": str(fewest), "MOST": str(most + 1), "ANSWER": _answer(output), "MODULES": ", ".join(used),
+        "MISSING_MARKERS": json.dumps(sorted(MISSING_MARKERS)), "WITH_SEPARATORS": NUMBER_WITH_SEPARATORS,
         "MISSING_TEXTS": json.dumps(sorted(MISSING_TEXTS)),
         "MIN_SCORE": f"{MIN_SCORE:g}", "MAX_BOXES": f"{MAX_BOXES:g}", "MAX_OVERLAP": f"{MAX_OVERLAP:g}",
     }  # fmt: skip

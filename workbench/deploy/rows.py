@@ -96,7 +96,7 @@ def _from_file(card: Card, path: Path) -> Mapping[str, Any]:
         if endings[-1] == ".npy":
             return columns_from(card, np.load(path, allow_pickle=False))
         if endings[-1] in _PARQUET:
-            from workbench.data.tables import read_table
+            from workbench.data.table_files import read_table
 
             return columns_from(card, read_table(path))
         if endings[-1] not in _SEPARATORS:

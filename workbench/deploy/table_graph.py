@@ -25,10 +25,16 @@ def input_of(column: Column, example: Any) -> Input:
         column: The learnt column.
         example: A value of it.
     """
-    if column.kind in _NUMBERS:
+    if column.kind == "number":
+        form = column.number_text
         return Input(
-            name=column.name, kind="number" if column.kind == "number" else "date", dtype="float64",
-            date_format=column.date_format if column.kind == "time" else None,
+            name=column.name, kind="number", dtype="float64", has_missing=column.marks_missing,
+            has_thousands=form.has_thousands, missing_texts=form.missing,
+            example=form.parse(example) if isinstance(example, str) else example,
+        )  # fmt: skip
+    if column.kind == "time":
+        return Input(
+            name=column.name, kind="date", dtype="float64", date_format=column.date_format,
             has_missing=column.marks_missing, example=example,
         )  # fmt: skip
     return Input(

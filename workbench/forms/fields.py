@@ -334,7 +334,7 @@ def _columns(option: str | None, values: Mapping[str, Any]) -> list[str] | None:
     named = values.get(option) if option else None
     if not isinstance(named, str):
         return None
-    from workbench.data.tables import columns_of
+    from workbench.data.table_files import columns_of
 
     return columns_of(named) or None
 

@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workbench.data.number_texts import MISSING_MARKERS, NumberText, is_marker, number_text_of
+
+NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
+MARKERS = st.sampled_from(sorted(MISSING_MARKERS)).flatmap(
+    lambda marker: st.sampled_from([marker, marker.upper(), f" {marker} "])
+)
+
+
+def column(*values: object) -> pd.Series:
+    return pd.Series(values, dtype=object, name="x")
+
+
+@given(st.lists(NUMBERS, min_size=1), st.lists(MARKERS, min_size=1), st.randoms())
+def test_markers_among_numbers_are_missing_and_the_numbers_are_kept(numbers, markers, random):
+    cells = [*map(repr, numbers), *markers]
+    random.shuffle(cells)
+    form = number_text_of(column(*cells))
+    assert form == NumberText()
+    expected = [math.nan if is_marker(cell) else float(cell) for cell in cells]
+    np.testing.assert_array_equal(form.parse_all(column(*cells)), expected)
+
+
+@given(st.lists(st.integers(-(10**9), 10**9), min_size=1), st.integers(1000, 10**9))
+def test_thousands_separators_are_read(numbers, large):
+    values = [*numbers, large]
+    texts = column(*(f"{value:,}" for value in values), "n/a")
+    form = number_text_of(texts)
+    assert form == NumberText(has_thousands=True)
+    np.testing.assert_array_equal(form.parse_all(texts), [*map(float, values), math.nan])
+    assert form.parse("1200.5") == form.parse("1,200.5") == 1200.5
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        ("1,200", "1,5", "2,300"),
+        ("1,200", "1200", "3,000"),
+        ("0,123", "0,456"),
+        ("12,34", "1,200"),
+    ],
+)
+def test_commas_that_may_be_decimal_are_not_read_as_thousands_separators(values):
+    assert number_text_of(column(*values)) is None
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        ("a", "b", "?"),
+        ("?", "-", None),
+        (None, None),
+        ("01234", "98765"),
+        (True, None, "?"),
+        ("1", "2", "three"),
+        ("2026-01-31", "?"),
+    ],
+)
+def test_other_columns_hold_no_numbers(values):
+    assert number_text_of(column(*values)) is None
+
+
+def test_a_column_that_was_made_one_of_categories_stays_so():
+    assert number_text_of(column("1", "2", "?").astype("category")) is None
+    assert number_text_of(pd.Series([1.0, 2.0])) is None
+
+
+def test_a_few_other_texts_among_numbers_are_missing_and_no_further_ones():
+    form = number_text_of(column(*map(str, range(95)), *["Unknown "] * 5, "?"))
+    assert form == NumberText(missing=("unknown",))
+    assert math.isnan(form.parse("unknown"))
+    with pytest.raises(ValueError, match="'many' is not a number"):
+        form.parse("many")
+    assert number_text_of(column(*map(str, range(94)), *["Unknown "] * 6)) is None
+
+
+def test_a_text_that_is_no_number_is_refused_with_its_row():
+    values = pd.Series(["1", "?", "many"], index=[4, 5, 9])
+    with pytest.raises(ValueError, match=r"row 9 \(from 0\) holds 'many'"):
+        NumberText().parse_all(values)

@@ -1,0 +1,113 @@
+"""What users should know about how the columns of a table are read: other texts, commas, names of rows.
+
+Only the form of a column counts: how its values are written and how many differ. What follows from it is left
+to the caller.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from workbench.data.columns import TextForm
+from workbench.data.dates import date_format_of, in_words, is_text, no_dates
+from workbench.data.number_texts import NumberText, is_marker, known_texts, number_text_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# A text column with this fraction of distinct values identifies rows.
+_IDENTIFIER_FRACTION = 0.9
+# From this fraction of dates or numbers on, the other values are reported.
+_NEARLY = 0.8
+_IDENTIFIER = re.compile(r"(^|[^a-z])(id|uuid|guid|index|key)$|^unnamed: \d+$", re.IGNORECASE)
+_CAMEL_IDENTIFIER = re.compile(r"[a-z](Id|ID)$")
+_DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+", re.ASCII)
+_MAX_NAMED = 5
+
+
+def is_identifier(name: str, column: pd.Series, form: TextForm | None) -> bool:
+    """Return whether a column identifies rows: text that differs nearly everywhere, or numbers named so.
+
+    Args:
+        name: Its name.
+        column: Its values.
+        form: How it writes dates or numbers as text; None if it contains none.
+    """
+    known = column.dropna()
+    if form is not None or not len(known):
+        return False
+    if is_text(column):
+        return known.astype(str).nunique() > _IDENTIFIER_FRACTION * len(known)
+    if not (_IDENTIFIER.search(name) or _CAMEL_IDENTIFIER.search(name)) or column.dtype.kind not in "iuf":
+        return False
+    return bool(known.is_unique and np.array_equal(known, np.round(known)))
+
+
+def notes_of_columns(columns: Mapping[str, pd.Series], forms: Mapping[str, TextForm]) -> list[str]:
+    """Return notes on columns of text that are read as numbers or dates, and on those that nearly would be.
+
+    Args:
+        columns: The columns.
+        forms: How they write dates or numbers as text; columns that contain none are left out.
+    """
+    notes = []
+    dates = [f"{name} ({in_words(form)})" for name, form in forms.items() if isinstance(form, str)]
+    if dates:
+        notes.append(f"read as dates: {listed(dates)}")
+    numbers = {name: form for name, form in forms.items() if isinstance(form, NumberText)}
+    if separated := [
+        f"{name} (such as {next(text for text in known_texts(columns[name]) if ',' in text)!r})"
+        for name, form in numbers.items() if form.has_thousands
+    ]:  # fmt: skip
+        notes.append(f"read as numbers with thousands separators: {listed(separated)}")
+    notes += [_note_of_others(name, columns[name], form) for name, form in numbers.items() if form.missing]
+    others = {name: column for name, column in columns.items() if name not in forms and is_text(column)}
+    with_commas = {name: number for name, column in others.items() if (number := _decimal_comma_in(column))}
+    if with_commas:
+        named = listed([f"{name} (such as {number!r})" for name, number in with_commas.items()])
+        notes.append(f"texts, as their numbers have decimal commas: {named}; write them with points to have "
+                     "them read as numbers")  # fmt: skip
+    return notes + [note for name, column in others.items() for note in _notes_of_text(name, column)]
+
+
+def listed(items: Sequence[str]) -> str:
+    """Return the first items, with dots if there are more."""
+    return ", ".join(items[:_MAX_NAMED]) + ", ..." * (len(items) > _MAX_NAMED)
+
+
+def _note_of_others(name: str, column: pd.Series, form: NumberText) -> str:
+    is_other = [isinstance(value, str) and value.strip().lower() in form.missing for value in column]
+    rows = np.flatnonzero(is_other)
+    share = f"{len(rows)} of {len(column)} values ({len(rows) / len(column):.1%})"
+    return (
+        f"{name} is read as numbers: {share} are something else and count as missing, the first of them "
+        f"{column.iloc[rows[0]]!r} in row {column.index[rows[0]]} (from 0)"
+    )
+
+
+def _decimal_comma_in(column: pd.Series) -> str | None:
+    """Return a number with a decimal comma if a column consists of nearly nothing else."""
+    values = list(known_texts(column))
+    numbers = [value for value in values if _DECIMAL_COMMA.fullmatch(value)]
+    return numbers[0] if numbers and len(numbers) >= _NEARLY * len(values) else None
+
+
+def _notes_of_text(name: str, column: pd.Series) -> list[str]:
+    form = date_format_of(column, min_share=_NEARLY)
+    if form is not None:
+        row, content = int(no_dates(column, form)[0]), f"dates ({in_words(form)})"
+    elif (numbers := number_text_of(column, min_share=_NEARLY)) is not None:
+        row = next(
+            place for place, value in enumerate(column)
+            if isinstance(value, str) and not is_marker(value) and value.strip().lower() in numbers.missing
+        )  # fmt: skip
+        content = "numbers"
+    else:
+        return []
+    stray = f"row {column.index[row]} (from 0) holds {column.iloc[row]!r}"
+    return [f"{name} is read as text: {stray}, although most others are {content}; leave such cells empty to "
+            f"have them read as {content.split()[0]}"]  # fmt: skip

@@ -1,0 +1,133 @@
+"""Numbers that a column writes as text: beside markers of missing values, or with thousands separators.
+
+How a column writes its numbers is found from all of its values, as with dates; statistics are left to
+columns.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from workbench.data.dates import is_text
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MISSING_MARKERS = frozenset(
+    {"", "#n/a", "#n/a n/a", "#na", "-", "-1.#ind", "-1.#qnan", "-nan", "1.#ind", "1.#qnan", "<na>", "?",
+     "n/a", "na", "nan", "none", "null"}
+)  # fmt: skip
+"""What stands for a missing number, in small letters: the markers of pandas, a question mark and a hyphen."""
+NEARLY_NUMBERS = 0.95
+"""From this share of numbers on, the other texts of a column count as missing."""
+NUMBER_WITH_SEPARATORS = r"[+-]?(?:[1-9][0-9]{0,2}(?:,[0-9]{3})+|[0-9]{1,3})(?:[.][0-9]*)?"
+"""The pattern of numbers with commas between thousands."""
+_PLAIN = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?|[+-]?inf(?:inity)?", re.IGNORECASE | re.ASCII)
+_WITH_SEPARATORS = re.compile(NUMBER_WITH_SEPARATORS)
+# What may be a number in some notation: these decide what a comma means.
+_OF_DIGITS = re.compile(r"[+-]?[\d.,]*\d[\d.,]*", re.ASCII)
+
+
+@dataclass(frozen=True)
+class NumberText:
+    """How a column writes numbers as text.
+
+    Attributes:
+        has_thousands: Whether commas separate thousands.
+        missing: Texts that count as missing beside the usual markers, in small letters.
+    """
+
+    has_thousands: bool = False
+    missing: tuple[str, ...] = ()
+
+    def parse(self, text: str) -> float:
+        """Return the number that a text stands for; NaN if it is missing.
+
+        Args:
+            text: The text; spaces around it and the case of letters do not count.
+
+        Raises:
+            ValueError: If it is not a number.
+
+        Example:
+            >>> NumberText(has_thousands=True).parse(" 1,200.5")
+            1200.5
+            >>> NumberText(missing=("unknown",)).parse("Unknown")
+            nan
+        """
+        bare = text.strip()
+        if _PLAIN.fullmatch(bare):
+            return float(bare)
+        if self.has_thousands and _WITH_SEPARATORS.fullmatch(bare):
+            return float(bare.replace(",", ""))
+        if is_marker(bare) or bare.lower() in self.missing:
+            return math.nan
+        raise ValueError(f"{text!r} is not a number")
+
+    def parse_all(self, values: pd.Series) -> np.ndarray:
+        """Return the numbers of a column; see `parse`.
+
+        Args:
+            values: Texts, or any values that are written as text; missing ones become NaN.
+
+        Raises:
+            ValueError: If a value is not a number; it names the first as the index names its row.
+        """
+        found = np.full(len(values), np.nan)
+        for place, (value, is_missing) in enumerate(zip(values, values.isna(), strict=True)):
+            try:
+                found[place] = math.nan if is_missing else self.parse(str(value))
+            except ValueError:
+                raise ValueError(f"row {values.index[place]} (from 0) holds {value!r}") from None
+        return found
+
+
+PLAIN_NUMBERS = NumberText()
+
+
+def is_marker(text: str) -> bool:
+    """Return whether a text is one of the usual markers of a missing value, such as ? or n/a."""
+    return text.strip().lower() in MISSING_MARKERS
+
+
+def number_text_of(values: pd.Series, *, min_share: float = NEARLY_NUMBERS) -> NumberText | None:
+    """Return how a column of text writes numbers; None if it contains something else.
+
+    Commas separate thousands only if every value of digits has them in all of these places: 950 and 1,200,
+    but not 1200 or 1,5 beside these. Plain numbers alone are text on purpose, such as codes: a text file
+    would have given them as numbers.
+
+    Args:
+        values: The column; one of the type category is left as it is.
+        min_share: Share of the values, those that are missing left out, that must be numbers; others count
+            as missing.
+    """
+    from pandas import CategoricalDtype
+
+    if not is_text(values) or isinstance(values.dtype, CategoricalDtype):
+        return None
+    counts = known_texts(values)
+    of_digits = [text for text in counts if _OF_DIGITS.fullmatch(text)]
+    has_thousands = any("," in text for text in of_digits) and all(map(_WITH_SEPARATORS.fullmatch, of_digits))
+    form = _WITH_SEPARATORS if has_thousands else _PLAIN
+    others = {text: count for text, count in counts.items() if not form.fullmatch(text)}
+    total = sum(counts.values())
+    num_numbers = total - sum(others.values())
+    is_plain = not others and not has_thousands and total == int(values.notna().sum())
+    if is_plain or not num_numbers or num_numbers < min_share * total:
+        return None
+    return NumberText(has_thousands, tuple(sorted({text.lower() for text in others})))
+
+
+def known_texts(values: pd.Series) -> dict[str, int]:
+    """Return how often each text of a column occurs, without spaces around it; missing ones are left out."""
+    counts: dict[str, int] = {}
+    for value in values.dropna():
+        text = str(value).strip()
+        counts[text] = counts.get(text, 0) + 1
+    return {text: count for text, count in counts.items() if not is_marker(text)}

@@ -1,0 +1,120 @@
+"""Files of tables: their names of columns, their rows, and their refusal if they cannot be read.
+
+What the values mean is left to columns.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from workbench.data.cache import file_stamp
+from workbench.data.options import existing_path
+from workbench.errors import DataError, WorkbenchError
+from workbench.separators import check_separator
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SEPARATORS = {".csv": ",", ".tsv": "\t"}
+PARQUET_ENDINGS = (".parquet", ".pq")
+
+
+def read_table(path: Path, num_rows: int | None = None, *, only: str | None = None) -> pd.DataFrame:
+    """Read a table by the ending of its file.
+
+    Args:
+        path: A .csv, .tsv or .parquet file.
+        num_rows: Maximum number of rows to read from text; None for all.
+        only: The only column to read; None for all.
+
+    Raises:
+        DataError: If it cannot be read, or its ending is unknown.
+    """
+    import pandas as pd
+
+    endings = [ending.lower() for ending in path.suffixes]
+    separator = next((SEPARATORS[ending] for ending in endings if ending in SEPARATORS), None)
+    wanted = None if only is None else [only]
+    try:
+        if separator is not None:
+            heads = pd.read_csv(path, sep=separator, nrows=0).columns
+            check_separator(path, list(map(str, heads)), separator, field="data.path")
+            return pd.read_csv(path, sep=separator, nrows=num_rows, usecols=wanted)
+        if endings and endings[-1] in PARQUET_ENDINGS:
+            return pd.read_parquet(path, columns=wanted)
+    except (OSError, ValueError, ImportError) as error:
+        raise _unreadable(path, error) from error
+    raise DataError(
+        f"{path.name} has an unknown file extension",
+        field="data.path",
+        allowed=[*SEPARATORS, *PARQUET_ENDINGS],
+    )
+
+
+def _unreadable(path: Path, error: Exception) -> DataError:
+    repair = "Open it in an editor, or write it again from its source."
+    step = "Save it as UTF-8." if isinstance(error, UnicodeDecodeError) else repair
+    return DataError(f"{path} cannot be read as a table: {error}", field="data.path", next_step=step)
+
+
+def read_columns(path: Path) -> list[str]:
+    """Return the names of the columns of a table, without reading its rows.
+
+    Args:
+        path: A file as of `read_table`; ~ is the home folder.
+
+    Raises:
+        DataError: If it is missing or cannot be read.
+    """
+    found = existing_path(path)
+    try:
+        return _columns_of(*file_stamp(found))
+    except (OSError, ValueError, ImportError) as error:
+        raise _unreadable(found, error) from error
+
+
+def columns_of(path: str) -> list[str]:
+    """Return the names of the columns of a table; none if it cannot be read.
+
+    Args:
+        path: A file as of `read_table`; ~ is the home folder.
+    """
+    try:
+        return read_columns(Path(path))
+    except (OSError, ValueError, WorkbenchError):  # loading it reports this
+        return []
+
+
+@functools.lru_cache(maxsize=32)
+def _columns_of(path: str, _size_bytes: int, _changed_ns: int) -> list[str]:
+    """Return the columns of one version of a file."""
+    if Path(path).suffix.lower() in PARQUET_ENDINGS:
+        from pyarrow import parquet
+
+        return list(parquet.read_schema(path).names)
+    return [str(name) for name in read_table(Path(path), 0).columns]
+
+
+def column_of(table: pd.DataFrame, name: str) -> pd.Series:
+    """Return one column of a table."""
+    return cast("pd.Series", table[name])
+
+
+def check_columns(found: Iterable[object], named: Mapping[str, Iterable[str]]) -> None:
+    """Refuse options that name a column that a table does not have.
+
+    Args:
+        found: The columns of the table.
+        named: The columns that each option names.
+
+    Raises:
+        DataError: If one is missing; it names `data.<option>`.
+    """
+    columns = [str(name) for name in found]
+    for option, names in named.items():
+        for name in names:
+            if name not in columns:
+                raise DataError(f"there is no column {name!r}", field=f"data.{option}", allowed=columns)
