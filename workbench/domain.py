@@ -314,8 +314,16 @@ def _kind(given: Any) -> str | None:
     return None
 
 
-def _refuse_list(given: Any) -> Any:
-    """Refuse a bare list, which other tools read as choices or as the ends of a range."""
+_LOW, _HIGH = ("low", "min", "lower"), ("high", "max", "upper")
+"""What other tools call the ends of a range."""
+
+
+def _refuse_other_notations(given: Any) -> Any:
+    """Refuse a bare list, and ranges and choices as other tools write them, with what to write instead."""
+    if isinstance(given, Mapping) and _kind(given) is None:
+        if (instead := _instead_of(given)) is not None:
+            raise ExperimentError("neither a range nor choices", next_step=f"Write {instead}.")
+        return given
     if not isinstance(given, list | tuple):
         return given
     is_plain = bool(given) and all(isinstance(one, str | int | float | None) for one in given)
@@ -327,6 +335,24 @@ def _refuse_list(given: Any) -> Any:
     if is_range:
         step += f", or {{low: {given[0]}, high: {given[1]}}} for the whole range"
     raise ExperimentError("a list alone is neither choices nor a range", next_step=f"{step}.")
+
+
+def _instead_of(given: Mapping[str, Any]) -> str | None:
+    """Return how a range or choices of another tool are written here; None where that is not clear."""
+    values = given.get("values", given.get("categories"))
+    if isinstance(values, list | tuple) and values:
+        written = json.dumps(values, default=str)
+        return f"{{choices: {written if len(written) <= _MAX_LIST_CHARACTERS else '[first, second]'}}}"
+    low, high = (next((given[name] for name in names if name in given), None) for names in (_LOW, _HIGH))
+    if not all(isinstance(end, int | float) and not isinstance(end, bool) for end in (low, high)):
+        return None
+    kind = str(given.get("distribution", given.get("type", ""))).lower()
+    is_log = "log" in kind or given.get("log") is True
+    if is_log and (low is None or low <= 0):  # exponents
+        return None
+    is_real = "uniform" in kind and "int" not in kind and isinstance(low, int) and isinstance(high, int)
+    parts = [f"low: {low}", f"high: {high}", *["log: true"] * is_log, *["type: float"] * is_real]
+    return f"{{{', '.join(parts)}}}"
 
 
 Domain = Float | Int | Choice | Fixed
@@ -341,7 +367,7 @@ WrittenDomain = Annotated[
         custom_error_message="neither a range nor choices; allowed: {low, high, log, step, type, prior, "
         "when}, {choices, prior, when}, {value, when} or a bare value that is not a list",
     ),
-    BeforeValidator(_refuse_list),
+    BeforeValidator(_refuse_other_notations),
 ]
 
 

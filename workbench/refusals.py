@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import itertools
+import json
 import reprlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -41,7 +42,9 @@ _ALLOWED = {
     "too_long": "a list of at most {max_length}",
     "tuple_type": "a list, such as [first, second]",
     "dict_type": "a mapping, such as {{name: value}}",
+    "model_type": "a mapping, such as {{name: value}}",
 }
+_WRONG_SHAPES = frozenset({"tuple_type", "dict_type", "model_type"})
 
 
 _MAX_LISTED = 12
@@ -62,11 +65,17 @@ class Dialect:
         kinds: The kinds of the items of a list, by the name of the list; they are not part of a path.
         other_names: Names of settings that are understood, too, wherever they are written.
         tagged: The alternatives of unions, by their tags, so that their keys are named where one is unknown.
+        elsewhere: What to write instead of a key of the whole document that other tools know; `...` stands
+            for its value.
+        examples: What a place takes, by its path without numbers of items; what an item of a list takes, by
+            the path with a dot at its end.
     """
 
     kinds: Mapping[str, Collection[str]] = field(default_factory=dict)
     other_names: Collection[str] = ()
     tagged: Mapping[str, type[BaseModel]] = field(default_factory=dict)
+    elsewhere: Mapping[str, str] = field(default_factory=dict)
+    examples: Mapping[str, str] = field(default_factory=dict)
 
 
 PLAIN = Dialect()
@@ -173,12 +182,19 @@ def _explain(
         )
     if first["type"] == "extra_forbidden":
         tag = str(first["loc"][-2]) if len(first["loc"]) > 1 else ""
-        return _unknown_key(location, dialect.tagged.get(tag) or _section_of(location[:-1], root), dialect)
+        section = dialect.tagged.get(tag) or _section_of(location[:-1], root)
+        return _unknown_key(location, first["input"], section, dialect)
     if first["type"].startswith("union_tag"):
         tag = str(first.get("ctx", {}).get("discriminator", "")).strip("'")
         place = ".".join(part for part in (field, tag) if part)
         return ExperimentError(
             "unknown or missing", field=place, allowed=sorted(dialect.kinds.get(location[0], ()))
+        )
+    place = "".join(f"{part}." if index < len(location) - 1 else part
+                    for index, part in enumerate(location) if not part.isdigit())  # fmt: skip
+    if first["type"] in _WRONG_SHAPES and place in dialect.examples:
+        return ExperimentError(
+            f"{_SHORT.repr(first['input'])} is not valid", field=field, allowed=dialect.examples[place]
         )
     if first["type"] == "missing":
         return ExperimentError("missing", field=field, next_step=f"Add {location[-1]}.")
@@ -203,13 +219,31 @@ def _section_of(location: list[str], root: type[BaseModel] | None) -> Any:
     return section
 
 
-def _unknown_key(location: list[str], section: Any, dialect: Dialect) -> ExperimentError:
+def _unknown_key(location: list[str], value: Any, section: Any, dialect: Dialect) -> ExperimentError:
     field = ".".join(location)
     if not _is_section(section):
         return ExperimentError("unknown key", field=field, next_step="Remove it.")
+    if len(location) == 1 and (instead := _instead_of(field, value, section, dialect)) is not None:
+        return ExperimentError("unknown key", field=field, next_step=f"Write {instead}.")
     known = list(section.model_fields)
     allowed, meant = closest(location[-1], known, dialect.other_names)
     return ExperimentError("unknown key", field=field, allowed=allowed, next_step=meant or "Remove it.")
+
+
+def _instead_of(name: str, value: Any, root: type[BaseModel], dialect: Dialect) -> str | None:
+    """Return what to write instead of a key that belongs into a section, or that other tools know."""
+    if name in dialect.elsewhere:
+        written = dialect.elsewhere[name]
+    else:
+        kinds: dict[str, Any] = {section: one.annotation for section, one in root.model_fields.items()}
+        sections = [
+            section for section, kind in kinds.items() if _is_section(kind) and name in kind.model_fields
+        ]
+        if len(sections) != 1:
+            return None
+        written = f"{sections[0]}: {{{name}: ...}}"
+    is_plain = isinstance(value, str | int | float) and len(str(value)) <= _SHORT.maxstring
+    return written.replace("...", json.dumps(value)) if is_plain else written
 
 
 def closest(name: str, known: Sequence[str], other_names: Collection[str] = ()) -> tuple[str, str | None]:

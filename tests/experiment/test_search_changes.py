@@ -9,6 +9,7 @@ import pytest
 
 from tests.builders.studies import make_experiment
 from workbench.errors import ExperimentError
+from workbench.experiment.aliases import resolve_parameters
 from workbench.experiment.changing import describe_changes
 from workbench.experiment.search_changes import covering, describe_change, merge_changes, with_changes
 
@@ -79,3 +80,13 @@ def test_what_covers_two_spaces_contains_every_configuration_of_both() -> None:
         for _ in range(50):
             params = space.sample(rng)
             assert all(both.root[name].contains(value) for name, value in params.items())
+
+
+def test_an_alias_names_the_searched_parameter() -> None:
+    experiment = make_experiment(search=SEARCH)
+    assert merge_changes(experiment, {}, {"learning_rate": 0.01}) == {"lr": {"value": 0.01}}
+    assert resolve_parameters({"learning_rate": 0.01, "width": 8}, SEARCH) == {"lr": 0.01, "width": 8}
+    assert resolve_parameters({"learning_rate": 0.01}, ["learning_rate"]) == {"learning_rate": 0.01}
+    assert resolve_parameters({"learning_rate": 0.01}, ["width"]) == {"learning_rate": 0.01}
+    with pytest.raises(ExperimentError, match="means the same as lr, which is given too"):
+        resolve_parameters({"learning_rate": 0.01, "lr": 0.1}, SEARCH)

@@ -16,7 +16,7 @@ import psutil
 
 from workbench.actions import suggest
 from workbench.cli.exit_codes import INTERRUPTED
-from workbench.cli.options import command_line
+from workbench.cli.options import command_line, write_for_shell
 from workbench.cli.output import echo, make_console, print_json, print_note
 from workbench.errors import RunError, StoreUnavailableError
 from workbench.events import FINISHED_RUN_STATES, DriverStarted, Noted, RunState
@@ -33,6 +33,7 @@ from workbench.runs.descriptions import (
     log_file,
 )
 from workbench.runs.interruption import ended_like_interrupted
+from workbench.runs.wider_ranges import how_to_widen
 from workbench.store.store import LEASE_TIMEOUT_S
 
 if TYPE_CHECKING:
@@ -189,6 +190,8 @@ def print_end(run: Run, history: History, state: RunState, *, report: str | None
     _print_failures(run, history)
     for line in replay_lines(run):
         echo(line)
+    if (wider := how_to_widen(run.run_id, history)) is not None:
+        echo(f"note    {write_for_shell(wider)}")
     if report is not None:
         echo(f"report  {report}")
     echo(f"run     {run.run_id}")

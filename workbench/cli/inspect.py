@@ -63,6 +63,7 @@ from workbench.runs.descriptions import (
     how_to_freeze,
 )
 from workbench.runs.figures import importance_of
+from workbench.runs.wider_ranges import how_to_widen
 
 _MAX_PRUNED = 5
 _MIN_TRIALS_TO_FREEZE = 20
@@ -281,6 +282,8 @@ def _facts(run: Run, history: History) -> list[str]:
     if run.row.state == "running" and len(history.in_state("complete")) >= _MIN_TRIALS_TO_FREEZE:
         found = how_to_freeze(run.run_id, history, importance_of(run, run.events()))
         lines += [] if found is None else [write_for_shell(found)]
+    if (wider := how_to_widen(run.run_id, history)) is not None:
+        lines.append(write_for_shell(wider))
     per_gpu = history.in_force.resources.per_gpu
     if per_gpu != history.experiment.resources.per_gpu:
         lines.append(f"trials that share a GPU, as measured: {per_gpu}")

@@ -5,7 +5,7 @@ Only common names are known; a setting given under both names is refused, never 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from workbench.errors import ExperimentError
@@ -54,6 +54,27 @@ def resolve_aliases(fields: Mapping[str, Any]) -> dict[str, Any]:
             known = ALIASES | _IN_PLAN if place == "plan" else ALIASES
             for alias in [name for name in section if name in known]:
                 _move(resolved, place, alias, *known[alias])
+    return resolved
+
+
+def resolve_parameters(given: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
+    """Return what is given by parameter with aliases of those that are searched replaced.
+
+    Args:
+        given: Values or domains by name.
+        known: The names of the searched parameters.
+
+    Raises:
+        ExperimentError: If a parameter is given under two names.
+    """
+    resolved: dict[str, Any] = {}
+    for name, value in given.items():
+        target = ALIASES[name][1] if name not in known and name in ALIASES else name
+        if target not in known:
+            target = name
+        elif target != name and target in given:
+            raise _given_twice(name, target)
+        resolved[target] = value
     return resolved
 
 

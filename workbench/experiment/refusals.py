@@ -11,9 +11,23 @@ from workbench.experiment.alert_rules import KINDS
 from workbench.experiment.aliases import ALIASES
 from workbench.refusals import Dialect
 
-DIALECT = Dialect(kinds={"alerts": KINDS}, other_names=ALIASES, tagged={
-    "float": Float, "int": Int, "choice": Choice, "fixed": Fixed,
-})  # fmt: skip
+_OBJECTIVE = "{metric: val_accuracy, goal: maximize}"
+_OBJECTIVES = f"objectives: [{_OBJECTIVE}]"
+_ELSEWHERE = {
+    **dict.fromkeys(("n_trials", "num_trials", "num_samples", "max_trials", "max_evals"),
+                    "budget: {trials: ...}"),
+    **dict.fromkeys(("timeout", "time_budget_s"), "budget: {time: ...}"),
+    **dict.fromkeys(("direction", "directions", "goal", "metric", "mode", "objective"), _OBJECTIVES),
+    **dict.fromkeys(("parameters", "params", "search_space", "space"),
+                    "search: {lr: {low: 0.0001, high: 0.1, log: true}}"),
+}  # fmt: skip
+DIALECT = Dialect(
+    kinds={"alerts": KINDS}, other_names=ALIASES,
+    tagged={"float": Float, "int": Int, "choice": Choice, "fixed": Fixed},
+    elsewhere=_ELSEWHERE, examples={
+        "objectives": f"a list, such as [{_OBJECTIVE}]", "objectives.": f"a mapping, such as {_OBJECTIVE}",
+    },
+)  # fmt: skip
 
 
 def refusal(error: ValidationError, at: str | None = None) -> ExperimentError:

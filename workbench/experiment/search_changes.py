@@ -11,6 +11,7 @@ from typing import Any
 
 from workbench.errors import ExperimentError
 from workbench.experiment import Experiment
+from workbench.experiment.aliases import resolve_parameters
 from workbench.experiment.plan_settings import PlanSettings
 from workbench.experiment.stored import read_document
 from workbench.space import Domain, Fixed, Float, Int, Space, describe, same_value
@@ -40,6 +41,7 @@ def merge_changes(
         )  # fmt: skip
     original = experiment.search.model_dump(mode="json")
     changes = dict(before)
+    given = resolve_parameters(given, original)
     for name, wanted in given.items():
         if name not in original:
             raise ExperimentError("no such parameter", field=f"search.{name}", allowed=list(original))

@@ -8,6 +8,7 @@ needs a study, from the caller.
 from __future__ import annotations
 
 import re
+import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.resources import files
@@ -50,6 +51,7 @@ def report_html(
     run_id: str | None = None,
     energy_wh: float | None = None,
     how_to_freeze: Suggestion | None = None,
+    how_to_widen: Suggestion | None = None,
     read: Callable[[AttachmentSaved], bytes] | None = None,
 ) -> str:
     """Write a run as one self-contained HTML page.
@@ -61,6 +63,7 @@ def report_html(
         run_id: The run id, for the commands that the page shows.
         energy_wh: Energy that its trials used, in watt-hours, if it was metered.
         how_to_freeze: The command that freezes parameters that decide nothing, if there are any.
+        how_to_widen: The command that widens ranges at whose ends the best trial lies, if there are any.
         read: Returns the content of what a trial attached; None to leave it out.
 
     Returns:
@@ -74,7 +77,7 @@ def report_html(
         _failure(run),
         _answer(run),
         _facts(run, energy_wh),
-        *_notices(run, notes),
+        *_notices(run, notes, how_to_widen),
         *figures.model(),
         *leaderboard(run),
         *tried_and_lost(run),
@@ -235,8 +238,10 @@ def _facts(run: RunData, energy_wh: float | None) -> str:
     return f'<dl class="facts">{"".join(parts)}</dl>' + (f"<p>{text(continued)}.</p>" if continued else "")
 
 
-def _notices(run: RunData, notes: Sequence[str]) -> list[str]:
+def _notices(run: RunData, notes: Sequence[str], how_to_widen: Suggestion | None) -> list[str]:
     messages = list(notes)
+    if how_to_widen is not None:
+        messages.insert(0, how_to_widen.write(shlex.join(["workbench", *how_to_widen.words])))
     if (
         run.history.message
         and run.history.state != "failed"

@@ -16,6 +16,7 @@ from typing_extensions import Self
 from workbench.actions import stored_payload, suggest
 from workbench.errors import RunError
 from workbench.events import FINISHED_RUN_STATES, CommandHandled
+from workbench.experiment.aliases import resolve_parameters
 from workbench.experiment.changing import DURATIONS, ENERGY, MONEY, change, values_of
 from workbench.experiment.energy_units import parse_energy_wh
 from workbench.experiment.money_units import parse_money
@@ -92,7 +93,8 @@ class ControlledRun(LabelledRun):
             >>> answer = running.enqueue({"lr": 0.01})
         """
         payload = stored_payload("enqueue", {"params": params})
-        return self.command("enqueue", payload | {"params": self.history.in_force.search.check(params)})
+        checked = _checked(self.history.in_force.search, params)
+        return self.command("enqueue", payload | {"params": checked})
 
     def set(
         self,
@@ -225,7 +227,7 @@ class ControlledRun(LabelledRun):
             more[MONEY] = parse_money(more[MONEY], self.history.in_force.budget.price)
         changes = self._check_search(more.pop(SEARCH, None))
         enqueued = more.pop("enqueue", None)
-        params = None if enqueued is None else self._space_after(changes).check(enqueued)
+        params = None if enqueued is None else _checked(self._space_after(changes), enqueued)
         if params is not None and not more:
             more = {"budget.trials": 1}
         limits = _longer_limits(self.history, more)
@@ -324,6 +326,11 @@ def _as_stored(limits: Mapping[str, Any]) -> dict[str, Any]:
     return {
         path: _as_text(value, _WRITTEN[path]) if path in _WRITTEN else value for path, value in limits.items()
     }
+
+
+def _checked(space: Space, params: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    """Return a configuration as its space orders and names it."""
+    return space.check(resolve_parameters(params, space.root))
 
 
 def _longer_limits(history: History, more: Mapping[str, Any]) -> dict[str, Any]:

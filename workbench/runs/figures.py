@@ -14,6 +14,7 @@ from workbench.experiment.stored import check_installed
 from workbench.files import write_atomically
 from workbench.history.trace import trace_of
 from workbench.runs.descriptions import find_trial, how_to_freeze
+from workbench.runs.wider_ranges import how_to_widen
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -96,6 +97,7 @@ def write_report(run: RunView, path: Path) -> Path:
     text = report_html(
         run.experiment, events, importance=importance or None, run_id=run.run_id,
         how_to_freeze=how_to_freeze(run.run_id, run.history, importance),
+        how_to_widen=how_to_widen(run.run_id, run.history),
         energy_wh=run.energy.total_wh, read=run.read_attachment,
     )  # fmt: skip
     return _write(run, path, text)

@@ -1,0 +1,84 @@
+"""What a document of another tool's habits is told to become."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from workbench.errors import ExperimentError
+from workbench.experiment import Experiment
+
+VALID: dict[str, Any] = {
+    "name": "one",
+    "train": "package.module:function",
+    "objectives": [{"metric": "loss", "goal": "minimize"}],
+    "search": {"lr": {"low": 1e-4, "high": 0.1, "log": True}},
+}
+
+
+def refused(**fields: Any) -> ExperimentError:
+    with pytest.raises(ExperimentError) as caught:
+        Experiment(**{**VALID, **fields})
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "step"),
+    [
+        ("n_trials", 20, "Write budget: {trials: 20}."),
+        ("timeout", "1h", 'Write budget: {time: "1h"}.'),
+        ("epochs", 3, "Write training: {epochs: 3}."),
+        ("direction", "maximize", "Write objectives: [{metric: val_accuracy, goal: maximize}]."),
+        ("metric", "loss", "Write objectives: [{metric: val_accuracy, goal: maximize}]."),
+        ("params", {"x": 1}, "Write search: {lr: {low: 0.0001, high: 0.1, log: true}}."),
+    ],
+)
+def test_a_key_of_another_place_or_tool_is_answered_with_what_to_write(
+    key: str, value: Any, step: str
+) -> None:
+    error = refused(**{key: value})
+    assert (error.field, error.problem, error.next_step) == (key, "unknown key", step)
+    assert error.allowed is None, "a list of all names would hide the answer"
+
+
+def test_a_typo_is_answered_with_the_closest_name() -> None:
+    assert refused(seedd=3).next_step == "Did you mean seed?"
+
+
+@pytest.mark.parametrize(
+    ("objectives", "field", "allowed"),
+    [
+        (
+            {"metric": "x", "mode": "max"},
+            "objectives",
+            "a list, such as [{metric: val_accuracy, goal: maximize}]",
+        ),
+        ([("loss", "minimize")], "objectives.0", "a mapping, such as {metric: val_accuracy, goal: maximize}"),
+        (["loss"], "objectives.0", "a mapping, such as {metric: val_accuracy, goal: maximize}"),
+    ],
+)
+def test_objectives_in_another_form_are_answered_with_an_example(
+    objectives: Any, field: str, allowed: str
+) -> None:
+    error = refused(objectives=objectives)
+    assert (error.field, error.allowed) == (field, allowed)
+
+
+@pytest.mark.parametrize(
+    ("written", "instead"),
+    [
+        ({"type": "loguniform", "min": 0.0001, "max": 0.1}, "{low: 0.0001, high: 0.1, log: true}"),
+        ({"distribution": "uniform", "min": 0.5, "max": 2.0}, "{low: 0.5, high: 2.0}"),
+        ({"distribution": "uniform", "min": 0, "max": 2}, "{low: 0, high: 2, type: float}"),
+        ({"type": "randint", "lower": 1, "upper": 9}, "{low: 1, high: 9}"),
+        ({"type": "categorical", "values": [1, 2]}, "{choices: [1, 2]}"),
+    ],
+)
+def test_a_range_of_another_tool_is_answered_with_ours(written: dict[str, Any], instead: str) -> None:
+    error = refused(search={"lr": written})
+    assert (error.field, error.next_step) == ("search.lr", f"Write {instead}.")
+
+
+def test_exponents_are_not_taken_for_a_range() -> None:
+    assert refused(search={"lr": {"distribution": "log_uniform", "min": -9, "max": -2}}).next_step is None

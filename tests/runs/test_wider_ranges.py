@@ -1,0 +1,89 @@
+"""A best trial at the end of its range: what is noted, with which command, and what is not noted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.builders.studies import make_experiment
+from workbench.events import DriverStarted, Event, RunStateChanged, TrialEnded, TrialProposed, TrialStarted
+from workbench.experiment import Experiment
+from workbench.history import History
+from workbench.plots.report import report_html
+from workbench.runs.wider_ranges import how_to_widen
+
+RATE = {"lr": {"low": 1e-4, "high": 0.1, "log": True}}
+
+
+def events_of(values: list[float], name: str, *, is_over: bool) -> list[Event]:
+    """A run whose loss is its trial's number, so that the first trial is the best."""
+    found: list[Event] = [
+        DriverStarted(pid=1, host="host", num_cpus=4, versions={}), RunStateChanged(state="running"),
+    ]  # fmt: skip
+    for trial, value in enumerate(values):
+        found += [
+            TrialProposed(trial=trial, params={name: value}, configuration=trial, seed=trial),
+            TrialStarted(trial=trial, attempt=0, worker_pids=[trial]),
+            TrialEnded(trial=trial, attempt=0, state="complete", values={"loss": float(trial)}),
+        ]
+    return [*found, RunStateChanged(state="complete", reason="trials")] if is_over else found
+
+
+def run_of(
+    search: dict[str, Any], best: float, *, count: int = 12, is_over: bool = True
+) -> tuple[Experiment, list[Event]]:
+    (name, domain), *_ = search.items()
+    middle = (
+        (domain["low"] * domain["high"]) ** 0.5
+        if domain.get("log")
+        else (domain["low"] + domain["high"]) // 2
+    )
+    experiment = make_experiment(search=search)
+    return experiment, events_of([best, *[middle] * (count - 1)], name, is_over=is_over)
+
+
+def note_of(search: dict[str, Any], best: float, **options: Any) -> str | None:
+    found = how_to_widen("r-1", History.of(*run_of(search, best, **options)))
+    return None if found is None else str(found)
+
+
+def test_the_command_widens_the_range_of_a_run_that_has_ended_or_is_under_way() -> None:
+    experiment, events = run_of(RATE, 0.098)
+    found = how_to_widen("r-1", History.of(experiment, events))
+    assert found is not None
+    assert found.lead == (
+        "lr=0.098 is at the end of its range; a wider range may hold better values. To widen it"
+    )
+    assert found.words == ("extend", "r-1", "--trials", "10", "--search", 'lr={"high": 1}')
+    page = report_html(experiment, events, run_id="r-1", how_to_widen=found)
+    assert '<p class="notice">lr=0.098 is at the end of its range' in page
+    alive = how_to_widen("r-1", History.of(*run_of(RATE, 1.1e-4, is_over=False)))
+    assert alive is not None
+    assert alive.words == ("set", "r-1", "--search", 'lr={"low": 1e-05}')
+
+
+@pytest.mark.parametrize(
+    ("search", "best", "options"),
+    [
+        (RATE, 0.05, {}),
+        (RATE, 0.1, {"count": 9}),
+        ({"dropout": {"low": 0.0, "high": 0.5}}, 0.0, {}),
+        ({"share": {"low": 0.2, "high": 1.0}}, 1.0, {}),
+        ({"layers": {"low": 2, "high": 4}}, 4, {}),
+        ({"micro_batch": {"low": 8, "high": 64}}, 64, {}),
+    ],
+)
+def test_nothing_is_noted_within_a_range_by_chance_or_at_a_natural_end(
+    search: dict[str, Any], best: float, options: dict[str, Any]
+) -> None:
+    assert note_of(search, best, **options) is None
+
+
+def test_whole_numbers_stay_whole_and_shares_stay_shares() -> None:
+    widths = how_to_widen("r-1", History.of(*run_of({"width": {"low": 8, "high": 64}}, 64)))
+    assert widths is not None
+    assert widths.arguments["search"] == {"width": {"high": 120}}
+    share = how_to_widen("r-1", History.of(*run_of({"share": {"low": 0.2, "high": 0.8}}, 0.8)))
+    assert share is not None
+    assert share.arguments["search"] == {"share": {"high": 1.0}}

@@ -1,0 +1,99 @@
+"""Ranges whose end the best trial has reached, and the command that widens them."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from workbench.actions import suggest
+from workbench.errors import ExperimentError, Suggestion
+from workbench.events import FINISHED_RUN_STATES
+from workbench.experiment.plan_settings import PlanSettings
+from workbench.experiment.search_changes import merge_changes, with_changes
+from workbench.formatting import format_number
+from workbench.runs.descriptions import how_to_extend
+from workbench.space import Float, Int
+
+if TYPE_CHECKING:
+    from workbench.history import History
+
+_MIN_TRIALS = 10
+"""With fewer complete trials, the best is at an end by chance too often."""
+_NEAR = 0.03
+"""The share of a range, or of its logarithm, that is its end."""
+_MIN_VALUES = 10
+"""Of fewer whole numbers, the best is the first or last too often."""
+_LOG_FACTOR = 10.0
+
+
+def how_to_widen(run_id: str, history: History) -> Suggestion | None:
+    """Return the command that widens ranges at whose ends the best trial lies; None without such.
+
+    Ends that bound the parameter itself do not count: 0 and 1, and those of a plan, which is bounded by the
+    machine.
+
+    Args:
+        run_id: The run.
+        history: Its history.
+    """
+    best, is_over = history.best(), history.state in FINISHED_RUN_STATES
+    more = how_to_extend(history) if is_over else {}
+    if best is None or more is None or len(history.objectives) > 1 or history.result is not None:
+        return None
+    if len(history.in_state("complete")) < _MIN_TRIALS:
+        return None
+    wider: dict[str, dict[str, float]] = {}
+    for name, domain in history.in_force.search.root.items():
+        value = best.params.get(name)
+        if not isinstance(domain, Float | Int) or name in PlanSettings.model_fields:
+            continue
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            continue
+        end = _wider_end(domain, value)
+        if end is not None and _is_allowed(history, {**wider, name: end}):
+            wider[name] = end
+    if not wider:
+        return None
+    values = " and ".join(f"{name}={_written(best.params[name])}" for name in wider)
+    where = "is at the end of its range; a wider range" if len(wider) == 1 else (
+        "are at the ends of their ranges; wider ranges"
+    )  # fmt: skip
+    lead = f"{values} {where} may hold better values. To widen {'it' if len(wider) == 1 else 'them'}"
+    return suggest("extend" if is_over else "set", run_id, lead=lead, **more, search=wider)
+
+
+def _wider_end(domain: Float | Int, value: float) -> dict[str, float] | None:
+    """Return the end of a range beyond that which a value has reached; None where it lies within."""
+    low, high = float(domain.low), float(domain.high)
+    if not (low < high and low <= value <= high):
+        return None
+    if isinstance(domain, Int) and len(domain.values()) < _MIN_VALUES:
+        return None
+    at, first, last = map(math.log, (value, low, high)) if domain.log else (value, low, high)
+    place = (at - first) / (last - first)
+    if place >= 1 - _NEAR and high not in (0.0, 1.0):
+        end = high * _LOG_FACTOR if domain.log else high + (high - low)
+        # What lies between 0 and 1 is likely a share, which cannot exceed 1.
+        return {"high": _like(domain, min(end, 1.0) if low >= 0 and high < 1 else end)}
+    if place <= _NEAR and low not in (0.0, 1.0):
+        end = low / _LOG_FACTOR if domain.log else low - (high - low)
+        bound = 1.0 if isinstance(domain, Int) else 0.0
+        return {"low": _like(domain, max(end, bound) if low > 0 else end)}
+    return None
+
+
+def _like(domain: Float | Int, end: float) -> float:
+    return round(end) if isinstance(domain, Int) else float(f"{end:.6g}")
+
+
+def _written(value: Any) -> str:
+    return format_number(value) if isinstance(value, float) else str(value)
+
+
+def _is_allowed(history: History, changes: dict[str, dict[str, float]]) -> bool:
+    """Return whether the run can search wider ranges, which its sampler and its settings may not allow."""
+    try:
+        with_changes(history.experiment, merge_changes(history.experiment, history.search_changes, changes))
+    except ExperimentError:
+        return False
+    return True
