@@ -483,3 +483,22 @@ def test_a_run_that_nobody_began_is_offered_to_be_begun(shell: Shell) -> None:
     with Store.open(str(shell.folder / "store.sqlite")) as store:
         run_id = store.create_run(Experiment(**EXPERIMENT))
     assert f"workbench resume {run_id}" in shell("show", run_id)[1]
+
+
+def test_check_summarises_a_table(shell: Shell) -> None:
+    rows = "\n".join(f"{row},{row % 7},{'no' if row % 4 else 'yes'}" for row in range(60))
+    (shell.folder / "people.csv").write_text(f"Customer ID,age,churned\n{rows}\n", encoding="utf-8")
+    document = {
+        "model": "mlp",
+        "data": {"name": "table", "path": str(shell.folder / "people.csv"), "target": "churned"},
+        "objectives": [{"metric": "val_accuracy", "goal": "maximize"}],
+    }
+    file = shell.folder / "people.yaml"
+    file.write_text(json.dumps(document), encoding="utf-8")
+    out = shell("check", str(file), "--no-step")[1]
+    assert "The table has 60 rows, 2 input columns (2 of numbers); none missing." in out
+    assert "churned has 2 classes: no 75%, yes 25%. Always guessing no has an accuracy of 0.750." in out
+    assert "leave it out with data: {drop: ['Customer ID']}" in out
+    found = shell.json("check", str(file), "--no-step")
+    assert found["table"]["majority_share"] == 0.75
+    assert any("'Customer ID' differs in nearly every row" in note for note in found["notes"])

@@ -73,6 +73,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from workbench.advisor.memory import MemoryForecast
+    from workbench.data.table_summary import TableSummary
     from workbench.experiment import Experiment
     from workbench.history import History, Trial
     from workbench.probes.first_step import FirstStep
@@ -119,6 +120,7 @@ def check(
 
         check_before_start(experiment)
         check_sampler(experiment)
+        table = _summarise_table(experiment)
         steps = [] if no_step else _try_first_steps(experiment)
         forecast = _forecast_memory(experiment) if memory else None
     except WorkbenchError as error:
@@ -128,21 +130,29 @@ def check(
         print_error(error)
         return exit_code_of(error)
     scope, *notes = describe_search(experiment)
+    notes += [] if table is None else table.notes
     if as_json:
         document: dict[str, Any] = {
             "ok": True, "name": experiment.name, "experiment_hash": experiment.hash(), "notes": notes,
             "first_steps": [asdict(step) for step in steps],
         }  # fmt: skip
+        document |= {} if table is None else {"table": table.to_json()}
         print_json(document if forecast is None else document | {"memory": forecast.to_json()})
         return 0
     click.echo(f"{file} is valid: {scope}.\nStart it with: {command_line('sweep', file)}")
-    for note in notes:
-        click.echo(note)
+    for line in [*([] if table is None else table.lines()), *notes]:
+        click.echo(line)
     for line in describe_first_steps(steps):
         click.echo(line)
     if forecast is not None:
         click.echo(describe_memory(forecast))
     return 0
+
+
+def _summarise_table(experiment: Experiment) -> TableSummary | None:
+    from workbench.data import summary_of
+
+    return None if experiment.data is None else summary_of(experiment.data)
 
 
 def _try_first_steps(experiment: Experiment) -> list[FirstStep]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from workbench.data.options import DatasetOptions
 from workbench.data.splits import Datasets, Split, Task
@@ -17,7 +17,10 @@ from workbench.errors import WorkbenchError
 from workbench.experiment.components import Component
 from workbench.registry import Registry, load_object
 
-__all__ = ["DATASETS", "Datasets", "Split", "check_options", "load", "task_of"]
+if TYPE_CHECKING:
+    from workbench.data.table_summary import TableSummary
+
+__all__ = ["DATASETS", "Datasets", "Split", "check_options", "load", "summary_of", "task_of"]
 
 DATASETS = Registry(
     "dataset",
@@ -65,6 +68,19 @@ def task_of(data: Component) -> Task | None:
         return check_options(data.name, data.options).find_task()
     except WorkbenchError:
         return None
+
+
+def summary_of(data: Component) -> TableSummary | None:
+    """Return what the table of an experiment consists of, which takes reading it; None for other data.
+
+    Args:
+        data: The data of an experiment.
+
+    Raises:
+        ExperimentError: If the name or an option is wrong.
+        DataError: If the data is missing or cannot be read or understood.
+    """
+    return None if data.is_reference else check_options(data.name, data.options).summary()
 
 
 def load(

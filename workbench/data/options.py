@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from typing_extensions import Self
@@ -14,6 +14,9 @@ from workbench.data.reading import Reading
 from workbench.data.splits import Datasets, Task
 from workbench.errors import DataError, ExperimentError
 from workbench.experiment.refusals import refusal
+
+if TYPE_CHECKING:
+    from workbench.data.table_summary import TableSummary
 
 
 class DatasetOptions(BaseModel, ABC):
@@ -69,6 +72,14 @@ class DatasetOptions(BaseModel, ABC):
 
         Args:
             seed: Seed of the division into train and validation.
+
+        Raises:
+            DataError: If the source is missing or cannot be read or understood.
+        """
+        return None
+
+    def summary(self) -> TableSummary | None:
+        """Return what a table consists of, which takes reading it; None if the data set is not a table.
 
         Raises:
             DataError: If the source is missing or cannot be read or understood.

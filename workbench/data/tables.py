@@ -21,6 +21,7 @@ from workbench.data.options import DatasetOptions, existing_path
 from workbench.data.reading import Reading, some_of
 from workbench.data.splits import ArraySplit, Datasets, Task, divisor, split_indices
 from workbench.data.table_files import PARQUET_ENDINGS, check_columns, column_of, read_columns, read_table
+from workbench.data.table_summary import TableSummary, summarise
 from workbench.errors import DataError, WorkbenchError
 
 if TYPE_CHECKING:
@@ -139,6 +140,19 @@ class TableOptions(DatasetOptions):
             target_scale=learnt.target_scale,
         )  # fmt: skip
 
+    def summary(self) -> TableSummary:
+        """Return what the table consists of; see DatasetOptions.summary."""
+        table = read_table(existing_path(self.path))
+        _check(table, self)
+        target = read_targets(column_of(table, self.target), self.given_task)
+        _check_known(target, self)
+        is_classification = (self.given_task or detect_task(target)) == "classification"
+        return summarise(
+            {str(name): column_of(table, name) for name in table.columns if name not in self.unused},
+            target,
+            is_classification=is_classification, max_categories=self.max_categories, dropped=self.drop,
+        )  # fmt: skip
+
     def written_rows(self, num_rows: int) -> tuple[list[str], list[list[str]]] | None:
         """Return the first rows of the file; see DatasetOptions.written_rows."""
         table = read_table(existing_path(self.path), num_rows).head(num_rows)
@@ -254,7 +268,7 @@ def read_targets(target: pd.Series, task: Task | None) -> pd.Series:
         return target
     numbers = pd.Series(form.parse_all(target), index=target.index, name=target.name)
     known = numbers.notna()
-    return numbers if (task or detect_task(numbers[known])) == "regression" else target.where(known)
+    return numbers if (task or detect_task(numbers.dropna())) == "regression" else target.where(known)
 
 
 def detect_task(target: pd.Series) -> Task:

@@ -61,7 +61,7 @@ def _feed(one: Input, values: Any) -> tuple[np.ndarray, list[str]]:
     values = list(values)
     if one.kind in ("category", "text"):
         return _texts(one, values)
-    convert = number_of if one.kind == "number" else seconds_of
+    convert = _number if one.kind == "number" else seconds_of
     found = np.array([convert(one, row, value) for row, value in enumerate(values)], dtype=np.float64)
     rows = np.flatnonzero(np.isnan(found))
     note = f"column {one.name!r} is missing in {_rows(rows)}, and was never missing in training"
@@ -121,17 +121,7 @@ def _texts(one: Input, values: Sequence[Any]) -> tuple[np.ndarray, list[str]]:
     ]
 
 
-def number_of(one: Input, row: int, value: Any) -> float:
-    """Return a number; NaN if it is missing.
-
-    Args:
-        one: The input that the number is for.
-        row: The number of its row, for the error.
-        value: A number, a truth value, a period of time, or text that holds a number.
-
-    Raises:
-        DataError: If it is not a finite number.
-    """
+def _number(one: Input, row: int, value: Any) -> float:
     if is_missing(value):
         return np.nan
     if isinstance(value, np.timedelta64):

@@ -32,6 +32,7 @@ from workbench.sweeps.budget import begun_ending, ending_now, has_room, honest_e
 from workbench.sweeps.cluster import driver_started
 from workbench.sweeps.commands import Commands
 from workbench.sweeps.conclusion import natural_end, result_of
+from workbench.sweeps.data_notes import note_data
 from workbench.sweeps.elastic import ElasticTrials, given_back
 from workbench.sweeps.energy_limit import EnergyLimit
 from workbench.sweeps.gpu_sharing import decide_sharing
@@ -140,7 +141,8 @@ class Driver:
                     self._decide()
                     self._note_shortage()
                     self._prepare_workers()
-                    predict_memory(self._ledger, self._plans)  # while they start
+                    note_data(self._ledger)  # while they start
+                    predict_memory(self._ledger, self._plans)
                 self._fit()
             except Exception as error:
                 self._fail(error)

@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from workbench.data import summary_of
+from workbench.data.table_summary import TableSummary
+from workbench.experiment.components import Component
+
+NUM_ROWS = 60
+
+
+def summary(folder: Path, columns: dict[str, object], target: str = "y", **options: object) -> TableSummary:
+    pd.DataFrame(columns).to_csv(folder / "table.csv", index=False)
+    given = {"path": str(folder / "table.csv"), "target": target, **options}
+    found = summary_of(Component(name="table", options=given))
+    assert found is not None
+    return found
+
+
+def test_rows_columns_gaps_and_the_most_frequent_class_are_counted(tmp_path: Path) -> None:
+    days = pd.Series(pd.date_range("2024-01-01", periods=NUM_ROWS)).dt.strftime("%d/%m/%Y")
+    found = summary(
+        tmp_path,
+        {
+            "spend": ["?", None, *map(str, range(2, NUM_ROWS))],
+            "size": np.linspace(0, 1, NUM_ROWS),
+            "since": days,
+            "city": ["Rome", "Oslo", None] * (NUM_ROWS // 3),
+            "street": [f"street {row % 40}" for row in range(NUM_ROWS)],
+            "y": ["no"] * 45 + ["yes"] * 15,
+        },
+    )
+    assert found.lines() == [
+        "The table has 60 rows, 5 input columns (2 of numbers, 1 of dates, 1 of categories, 1 of text); "
+        "22 of 300 values are missing.",
+        "y has 2 classes: no 75%, yes 25%. Always guessing no has an accuracy of 0.750.",
+    ]
+    assert found.notes == ("read as dates: since (day/month/year)",)
+    document = json.loads(json.dumps(found.to_json()))
+    assert document["class_counts"] == {"no": 45, "yes": 15}
+    assert document["majority_share"] == 0.75
+
+
+def test_a_target_of_numbers_has_a_range(tmp_path: Path) -> None:
+    found = summary(tmp_path, {"x": range(NUM_ROWS), "y": [f"{row:,}.5" for row in range(980, 1040)]})
+    assert found.majority_share is None
+    assert found.lines()[1] == "y is a number from 980.5 to 1040, 1010 in the mean."
+
+
+def test_columns_that_identify_rows_are_named_with_what_leaves_them_out(tmp_path: Path) -> None:
+    columns = {
+        "Customer ID": range(5000, 5000 + NUM_ROWS),
+        "code": [f"row-{row}" for row in range(NUM_ROWS)],
+        "age": range(NUM_ROWS),
+        "paid": [f"{row:,}" for row in range(980, 980 + NUM_ROWS)],
+        "y": ["no", "yes"] * (NUM_ROWS // 2),
+    }
+    assert summary(tmp_path, columns).notes[0] == (
+        "columns 'Customer ID', 'code' differ in nearly every row, as identifiers do; leave them out with "
+        "data: {drop: ['Customer ID', code]}"
+    )
+    assert summary(tmp_path, columns, drop=["code"]).notes[0] == (
+        "column 'Customer ID' differs in nearly every row, as identifiers do; leave it out with "
+        "data: {drop: [code, 'Customer ID']}"
+    )
+    assert not any(
+        "identifiers" in note for note in summary(tmp_path, columns, drop=["code", "Customer ID"]).notes
+    )
+
+
+@pytest.mark.parametrize("name", ["digits", "breast_cancer"])
+def test_other_data_has_no_such_summary(name: str) -> None:
+    assert summary_of(Component(name=name)) is None

@@ -1,0 +1,51 @@
+"""What a run notes about its table before its first trial."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from workbench.events import Noted, TrialProposed
+from workbench.experiment import Experiment
+from workbench.store import Store
+from workbench.sweeps.data_notes import note_data
+from workbench.sweeps.ledger import Ledger
+
+
+def notes_of(store: Store, data: Any, *, has_trial: bool = False) -> list[str]:
+    run_id = store.create_run(Experiment(
+        model="mlp", data=data, objectives=[{"metric": "val_loss", "goal": "minimize"}]
+    ))  # fmt: skip
+    ledger = Ledger(store, run_id)
+    with store.writer(run_id, owner_pid=1, owner_host="here") as writer:
+        ledger.replay(writer)
+        if has_trial:
+            ledger.record(TrialProposed(trial=0, params={}, configuration=0, seed=0))
+        note_data(ledger)
+    return [stored.event.message for stored in store.events(run_id) if isinstance(stored.event, Noted)]
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> dict[str, Any]:
+    path = tmp_path / "table.csv"
+    pd.DataFrame({"customer_id": range(60), "age": range(60), "y": [0, 1] * 30}).to_csv(path, index=False)
+    return {"name": "table", "path": str(path), "target": "y"}
+
+
+def test_a_column_that_identifies_rows_is_noted_before_the_first_trial_only(
+    store: Store, table: dict[str, Any]
+) -> None:
+    [note] = notes_of(store, table)
+    assert note.startswith("column 'customer_id' differs in nearly every row")
+    assert notes_of(store, table, has_trial=True) == []
+    assert notes_of(store, table | {"drop": ["customer_id"]}) == []
+
+
+def test_other_data_and_data_that_cannot_be_read_are_left_to_the_trials(
+    store: Store, table: dict[str, Any]
+) -> None:
+    assert notes_of(store, "digits") == []
+    assert notes_of(store, table | {"path": "nowhere.csv"}) == []

@@ -1,0 +1,143 @@
+"""What a table consists of, for users to know before training: its columns, gaps, classes and risks.
+
+How columns are read is left to columns, and what is notable about their form to column_notes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from workbench.data.column_notes import is_identifier, listed, notes_of_columns
+from workbench.data.columns import TextForm, text_form_of
+from workbench.data.dates import is_text
+from workbench.data.number_texts import NumberText
+from workbench.formatting import format_count, format_number, format_percent
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Kind = Literal["number", "date", "category", "text"]
+
+_CONTENTS: dict[Kind, str] = {"number": "numbers", "date": "dates", "category": "categories", "text": "text"}
+
+
+@dataclass(frozen=True)
+class TableSummary:
+    """What a table consists of.
+
+    Attributes:
+        num_rows: Number of rows.
+        num_columns: Number of columns that are inputs.
+        num_of_kind: How many of these hold numbers, dates, categories, or text of too many categories.
+        num_missing: Values of these columns that are missing.
+        target: The name of the target.
+        class_counts: Number of rows of each class, the most frequent first; None for a regression.
+        target_range: The least, the mean and the largest target; None for a classification.
+        notes: What the user should know.
+    """
+
+    num_rows: int
+    num_columns: int
+    num_of_kind: Mapping[Kind, int]
+    num_missing: int
+    target: str
+    class_counts: Mapping[str, int] | None
+    target_range: tuple[float, float, float] | None
+    notes: tuple[str, ...]
+
+    @property
+    def majority_share(self) -> float | None:
+        """The share of the most frequent class: the accuracy of always guessing it."""
+        counts = self.class_counts
+        return None if counts is None else max(counts.values()) / sum(counts.values())
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values by attribute, without the notes."""
+        values = asdict(self) | {"majority_share": self.majority_share}
+        del values["notes"]
+        return values
+
+    def lines(self) -> list[str]:
+        """Return the summary as text, without the notes."""
+        kinds = [f"{self.num_of_kind[kind]} of {content}" for kind, content in _CONTENTS.items()
+                 if self.num_of_kind[kind]]  # fmt: skip
+        size = f"{format_count(self.num_rows, 'row')}, {format_count(self.num_columns, 'input column')}"
+        total = self.num_rows * self.num_columns
+        gaps = f"{self.num_missing:,} of {total:,} values are missing" if self.num_missing else "none missing"
+        found = [f"The table has {size} ({', '.join(kinds)}); {gaps}."]
+        if self.class_counts is not None and self.majority_share is not None:
+            named = list(self.class_counts.items())
+            shares = [f"{name} {format_percent(count / self.num_rows)}" for name, count in named]
+            found.append(
+                f"{self.target} has {format_count(len(named), 'class', 'classes')}: {listed(shares)}. Always "
+                f"guessing {named[0][0]} has an accuracy of {self.majority_share:.3f}."
+            )
+        if self.target_range is not None:
+            least, mean, most = map(format_number, self.target_range)
+            found.append(f"{self.target} is a number from {least} to {most}, {mean} in the mean.")
+        return found
+
+
+def summarise(
+    columns: Mapping[str, pd.Series], target: pd.Series, *, is_classification: bool, max_categories: int,
+    dropped: Sequence[str],
+) -> TableSummary:  # fmt: skip
+    """Summarise a table.
+
+    Args:
+        columns: The inputs, by name.
+        target: The column to predict, none missing, as numbers in a regression.
+        is_classification: Whether the target is one of classes.
+        max_categories: Maximum number of categories that get a column each.
+        dropped: The columns that are left out already.
+    """
+    forms = {name: form for name, column in columns.items() if (form := text_form_of(column)) is not None}
+    kinds = [_kind_of(column, forms.get(name), max_categories) for name, column in columns.items()]
+    counts = target.astype(str).value_counts() if is_classification else None
+    numbers = None if is_classification else target.to_numpy(dtype=np.float64)
+    named = [name for name, column in columns.items() if is_identifier(name, column, forms.get(name))]
+    return TableSummary(
+        num_rows=len(target),
+        num_columns=len(columns),
+        num_of_kind={kind: kinds.count(kind) for kind in _CONTENTS},
+        num_missing=sum(_num_missing(column, forms.get(name)) for name, column in columns.items()),
+        target=str(target.name),
+        class_counts=None if counts is None else {str(name): int(count) for name, count in counts.items()},
+        target_range=None if numbers is None else (
+            float(numbers.min()), float(numbers.mean()), float(numbers.max())
+        ),
+        notes=(*_notes_of_identifiers(named, dropped), *notes_of_columns(columns, forms)),
+    )  # fmt: skip
+
+
+def _kind_of(column: pd.Series, form: TextForm | None, max_categories: int) -> Kind:
+    from pandas.api import types
+
+    if isinstance(form, str) or types.is_datetime64_any_dtype(column):
+        return "date"
+    if isinstance(form, NumberText) or not is_text(column):
+        return "number"
+    return "category" if column.nunique(dropna=False) <= max_categories else "text"
+
+
+def _num_missing(column: pd.Series, form: TextForm | None) -> int:
+    if isinstance(form, NumberText):
+        return int(np.isnan(form.parse_all(column)).sum())
+    return int(column.isna().sum())
+
+
+def _notes_of_identifiers(names: Sequence[str], dropped: Sequence[str]) -> list[str]:
+    if not names:
+        return []
+    several = len(names) > 1
+    columns = f"{'columns' if several else 'column'} {listed([repr(name) for name in names])}"
+    verb, pronoun = ("differ", "them") if several else ("differs", "it")
+    drop = ", ".join(name if name.isidentifier() else repr(name) for name in (*dropped, *names))
+    return [
+        f"{columns} {verb} in nearly every row, as identifiers do; leave {pronoun} out with "
+        f"data: {{drop: [{drop}]}}"
+    ]
