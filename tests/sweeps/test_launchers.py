@@ -110,6 +110,18 @@ def test_an_inline_sweep_of_nothing_but_failures_raises_the_first_of_them(store:
         wb.sweep(experiment, store=store, launcher="inline")
 
 
+def test_a_failed_run_that_is_resumed_or_extended_inline_raises_as_a_sweep_does(store: Store) -> None:
+    sweep = Sweep.create(store, "behave", search={"how": "raises"}, budget={"trials": 2})
+    store.command(sweep.run_id, "stop", {})
+    sweep.launch("inline").wait("stopped")
+    run = wb.attach(sweep.run_id, store=store)
+    with pytest.raises(RunError, match=r"failed: all 2 trials failed: .*x is too large"):
+        run.resume(launcher="inline")
+    with pytest.raises(RunError, match=r"failed: all 3 trials failed: .*x is too large"):
+        run.extend(trials=1, launcher="inline")
+    assert len(sweep.trials) == 3
+
+
 def test_an_unknown_launcher_is_named_with_those_there_are(store: Store) -> None:
     sweep = Sweep.create(store, "curve")
     with pytest.raises(UnknownNameError, match="inline, ray"):

@@ -146,7 +146,8 @@ def _continue(run: Run, *, detach: bool, launcher: str, address: str | None, as_
     driver_after = None if run.is_under_way else run.row.last_seq
 
     def drive() -> None:
-        run.resume(launcher=launcher, address=address)
+        if not run.is_under_way:
+            run.drive_again(launcher=launcher, address=address)
 
     def drive_again() -> None:
         from workbench.runs import start

@@ -199,7 +199,7 @@ class ControlledRun(LabelledRun):
             ArgumentError: If an argument is not valid.
             ExperimentError: If the run has no such limit, would end at once anyway, or the configuration does
                 not lie in the search space.
-            RunError: If the run is about to end.
+            RunError: If the run is about to end; with the launcher `inline`, also if it failed.
 
         Example:
             >>> answer = run.extend(trials=1)
@@ -241,6 +241,7 @@ class ControlledRun(LabelledRun):
                 return answer
         self.await_leaving()
         self._launch(launcher, address)
+        self.ended_by(launcher)
         return self._answer(number, row.last_seq)
 
     def resume(self, *, launcher: str = "ray", address: str | None = None) -> Self:
@@ -254,16 +255,40 @@ class ControlledRun(LabelledRun):
             address: As in `sweep`.
 
         Raises:
-            RunError: If the run is complete or has no trial left, or no new driver can be started.
+            RunError: If the run is complete or has no trial left, or no new driver can be started; with the
+                launcher `inline`, also if it failed.
         """
         if self.is_under_way:
             return self
+        self.drive_again(launcher=launcher, address=address)
+        return self.ended_by(launcher)
+
+    def drive_again(self, *, launcher: str = "ray", address: str | None = None) -> None:
+        """Give a run that has ended early a new driver, as `resume` does, whatever comes of it.
+
+        Args:
+            launcher: As in `sweep`.
+            address: As in `sweep`.
+
+        Raises:
+            RunError: If the run is complete or has no trial left, or no new driver can be started.
+        """
         self.await_leaving()
         if (problem := why_not_resumed(self.state, self.history)) is not None:
             next_step = how_to_continue(self.run_id, self.history)
             raise RunError(f"run {self.run_id} {problem}", next_step=next_step)
         self._launch(launcher, address)
-        return self
+
+    def ended_by(self, launcher: str) -> Self:
+        """Return the run after a launch; one that was driven in this process has ended by then.
+
+        Args:
+            launcher: The launcher that started its driver.
+
+        Raises:
+            RunError: If it was driven in this process and failed, as nobody asks a run that has ended.
+        """
+        return self.wait() if launcher == "inline" else self
 
     def _launch(self, launcher: str, address: str | None) -> None:
         """Launch a driver; it carries out no stop that was requested before."""

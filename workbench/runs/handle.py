@@ -102,7 +102,7 @@ class Run(ControlledRun):
 
         again = self.create_replay()
         launch(self.store, again.run_id, launcher=launcher, address=address, replay_of=self.run_id)
-        return again.wait() if launcher == "inline" else again
+        return again.ended_by(launcher)
 
     def create_replay(self) -> Self:
         """Store the run that `replay` starts, without starting its driver.

@@ -63,8 +63,7 @@ def sweep(
     run = create(experiment, store=opened, launcher=launcher, address=address, warm_start=earlier)
     with waiting_for(run) if wait else contextlib.nullcontext():
         start(run, launcher=launcher, address=address, warm_start=earlier)
-        # An inline run has ended by now, and nobody asks a run that has ended whether it failed.
-        return run.wait() if wait or launcher == "inline" else run
+        return run.wait() if wait else run.ended_by(launcher)
 
 
 def create(
