@@ -136,6 +136,13 @@ export interface ChartUpdate {
   best: BestSoFar | null;
 }
 
+/** The trial that a user chose by hand. */
+export interface Chosen {
+  trial: number;
+  /** Its objectives beside the best values. */
+  words: string;
+}
+
 /** The model that an automatic run chose and tested. */
 export interface ChosenModel {
   model: string;
@@ -465,6 +472,7 @@ export interface RunDetail {
   best: Best | null;
   /** None with one objective. */
   front: Front | null;
+  chosen_by_hand?: Chosen | null;
   /** The most frequent first. */
   failures: Failure[];
   /** Where much of its time went, and what helps. */
@@ -741,6 +749,8 @@ export interface TrialRow {
   state: "waiting" | "running" | "complete" | "pruned" | "stopped" | "failed";
   reason: "oom" | "diverged" | "error" | "lost" | "timeout" | "storage" | null;
   is_best: boolean;
+  /** By hand. */
+  is_chosen?: boolean;
   /** Over how many trials of its configuration the values of the best are means. */
   num_repeats?: number;
   /** One per column. */

@@ -89,6 +89,13 @@ test("several objectives have a front and no best trial", () => {
   );
 });
 
+test("a trial that was chosen by hand is named with what it gives up", () => {
+  const words = "val_accuracy 0.85 (front's best 0.9)";
+  const run = buildRun({ best: null, chosen_by_hand: { trial: 2, words } });
+  render(<Head controller={buildController({ run }).controller} />);
+  assert.equal(screen.getByText(/^Chosen by hand/).textContent, `Chosen by hand: trial 2, ${words}`);
+});
+
 test("the time that is left has an interval", () => {
   const run = buildRun({ left_s: 80.2, left_low_s: 60, left_high_s: 101 });
   const { container } = render(<Head controller={buildController({ run }).controller} />);

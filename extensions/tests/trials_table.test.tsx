@@ -47,6 +47,15 @@ test("a row selects its trial, and with a modifier adds it to the selection", ()
   assert.deepEqual([state.view.trial, state.view.chart.chosen], [2, [2, 3]]);
 });
 
+test("the trial that was chosen by hand is marked", () => {
+  const table = buildTable();
+  table.rows[0].is_chosen = true;
+  render(<Trials controller={buildController({ run: buildRun(), table }).controller} />);
+  const [row] = screen.getAllByRole("row").slice(1);
+  assert.ok(within(row).getByRole("img", { name: "chosen by hand" }));
+  assert.equal(screen.getAllByRole("img", { name: "chosen by hand" }).length, 1);
+});
+
 test("a filter without matches can be cleared", () => {
   const table = { sort: "number", descending: false, text: "x", states: [], columns: [] };
   const { controller, state } = buildController({ table: buildTable({ rows: [], total: 0 }) }, "wide", { table });

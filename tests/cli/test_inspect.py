@@ -263,6 +263,27 @@ def test_several_objectives_have_a_front_in_the_terminal(shell: Shell) -> None:
     assert [line.split()[0] for line in followed.splitlines() if "cost=" in line][-2:] == ["front", "front"]
 
 
+def test_a_trial_that_is_chosen_by_hand_heads_what_show_prints(shell: Shell) -> None:
+    run_id = record_run(shell.folder)
+    answer = "trial 0 is chosen: val_accuracy 0.91 (best 0.95)"
+    assert shell("choose", "last", "--trial", "0")[1] == f"choose trial 0 of {run_id}: {answer}\n"
+    shown = shell("show", "last")[1]
+    assert "Chosen by hand: trial 0\n  val_accuracy 0.91 (best 0.95)\n" in shown
+    assert shown.index("Chosen by hand") < shown.index("Best: trial 1")
+    assert shell.json("show", "last")["best"]["trial"] == 0
+    assert shell.json("list")[0]["chosen_trial"] == 0
+    assert shell.json("export", "last/best", "--to", str(shell.folder / "best"))["bundle"]
+    exported = json.loads((shell.folder / "best" / "configuration.json").read_text())
+    assert exported["trial"] == 0
+
+    code, _, err = shell("choose", "last", "--trial", "1", "--undo")
+    assert (code, "--trial and --undo exclude each other" in err) == (2, True)
+    code, _, err = shell("choose", "last")
+    assert (code, "--trial" in err or "trial" in err) == (2, True)
+    shell("choose", "last", "--undo")
+    assert "Chosen by hand" not in shell("show", "last")[1]
+
+
 def test_show_says_how_many_trials_it_leaves_out(shell: Shell) -> None:
     record_run(shell.folder)
 

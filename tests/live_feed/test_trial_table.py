@@ -15,10 +15,11 @@ from workbench.errors import ArgumentError
 from workbench.events import TrialReported
 from workbench.experiment import Experiment
 from workbench.history import History
-from workbench.live_feed.available_actions import offers_of_run
+from workbench.live_feed.available_actions import offers_of_run, offers_of_trial
 from workbench.live_feed.chart import ChartUpdates
 from workbench.live_feed.feed import Feed
 from workbench.live_feed.frames import Numbers
+from workbench.live_feed.outcome import Chosen
 from workbench.live_feed.protocol import ChartQuery, Subscription, TableQuery
 from workbench.live_feed.run_summaries import run_detail
 from workbench.live_feed.run_tail import RunTail
@@ -26,6 +27,7 @@ from workbench.live_feed.trial_detail import trial_detail
 from workbench.live_feed.trial_table import trial_table, trials_as_csv
 from workbench.live_feed.updates import FrameBuilder
 from workbench.store import Store
+from workbench.store.labels import set_chosen
 
 
 @pytest.fixture
@@ -201,3 +203,36 @@ def test_errors_of_automl_are_in_the_unit_of_the_target(tmp_path: Path) -> None:
     assert struct.unpack_from("<f", drawn.to_bytes(), curve.y.offset) == (4.0,)
     assert detail is not None
     assert detail.values == {"val_mae": 4.0, "val_loss (standardised)": 0.25}
+
+
+def test_a_choice_is_offered_marked_and_taken_back(tmp_path: Path) -> None:
+    with Store.open(str(tmp_path / "store.sqlite")) as store:
+        tail = RunTail(store, record_run(tmp_path))
+        tail.catch_up()
+
+        def offered() -> dict[int, list[str]]:
+            history = tail.data.history
+            return {
+                number: [
+                    offer.kind
+                    for offer in offers_of_trial(tail.run_id, tail.row.state, history, trial)
+                    if "choose" in offer.kind
+                ]
+                for number, trial in history.trials.items()
+            }
+
+        def read() -> tuple[object, list[int]]:
+            head = tail.cached("head", lambda: run_detail(tail), 60.0)
+            marked = [row.number for row in trial_table(tail, TableQuery()).rows if row.is_chosen]
+            return head.chosen_by_hand, marked
+
+        assert (read(), offered()) == ((None, []), {0: ["choose"], 1: ["choose"], 2: [], 3: [], 4: []})
+        set_chosen(store, tail.run_id, 0)
+        assert tail.advance(), "front ends are told"
+        words = "val_accuracy 0.91 (best 0.95)"
+        assert read() == (Chosen(trial=0, words=words), [0]), "at once, though no event has come"
+        assert offered()[0] == ["unchoose"]
+        assert "unchoose" in [each.kind for each in run_detail(tail).offers]
+        set_chosen(store, tail.run_id, None)
+        tail.advance()
+        assert (read(), offered()[0]) == ((None, []), ["choose"])

@@ -244,12 +244,15 @@ def test_the_front_is_apart_from_the_beaten_and_the_infeasible(two_objectives):
         events.append(TrialProposed(trial=number, params={}, configuration=number, seed=0))
         values = {"error": error, "speed": speed, "memory": memory}
         events.append(TrialEnded(trial=number, attempt=0, state="complete", values=values))
-    assert prepare_pareto(RunData.of(two_objectives, events)) == ParetoData(
+    run = RunData.of(two_objectives, events)
+    run.history.chosen_trial = 2
+    assert prepare_pareto(run) == ParetoData(
         titles=("error (lower is better)", "speed (higher is better)"),
         front=((0, (1.0, 1.0)), (1, (2.0, 2.0))),
         beaten=((2, (3.0, 1.0)),),
         infeasible=((3, (0.0, 9.0)),),
         pairs=((0, 1),),
+        chosen=((2, (3.0, 1.0)),),
     )
 
 

@@ -171,6 +171,16 @@ def test_several_objectives_show_their_front(two_objectives, make_events):
     assert "trials on the front" in page
 
 
+def test_a_trial_that_was_chosen_by_hand_is_named_and_marked(two_objectives, make_events):
+    events = make_events(two_objectives, 40)
+    front = History.of(two_objectives, events).front()[0].number
+    page = without_plotly(report_html(two_objectives, events, chosen_trial=front))
+    Outline(page)
+    assert f"<h2>Chosen by hand: trial {front}</h2><p>error " in page.replace("\n", "")
+    assert '"name":"chosen by hand"' in page
+    assert "hosen by hand" not in without_plotly(report_html(two_objectives, events))
+
+
 def test_what_people_wrote_is_escaped(one_objective, make_events):
     events = [*make_events(one_objective, 30), Noted(level="warning", message="<img src=x>")]
     page = without_plotly(

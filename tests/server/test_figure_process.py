@@ -21,6 +21,7 @@ from workbench.live_feed.feed import Feed
 from workbench.server import figure_process
 from workbench.server.figure_process import FigureRenderer
 from workbench.store import Store
+from workbench.store.labels import set_chosen
 
 
 @pytest.fixture
@@ -58,6 +59,13 @@ def test_a_process_that_died_while_idle_is_replaced(drawer: FigureRenderer, run_
     wait_until_gone(pid)
     time.sleep(0.3)  # until it was noticed here
     assert json.loads(drawer.figure(run_id, "parallel"))["data"]
+
+
+def test_a_choice_by_hand_is_drawn_at_once(drawer: FigureRenderer, run_id: str, tmp_path: Path) -> None:
+    assert "Chosen by hand" not in drawer.report(run_id)
+    with Store.open(str(tmp_path / "store.sqlite")) as store:
+        set_chosen(store, run_id, 0)
+    assert "Chosen by hand: trial 0" in drawer.report(run_id)
 
 
 def test_a_process_that_dies_while_it_draws_is_an_error_and_the_next_figure_comes(

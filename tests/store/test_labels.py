@@ -19,6 +19,7 @@ from workbench.store.labels import (
     matching_runs,
     rename,
     set_archived,
+    set_chosen,
     set_pinned,
     write_notes,
 )
@@ -50,10 +51,11 @@ def test_labels_are_kept_beside_the_events(store: Store, experiment: Experiment)
     write_notes(store, run_id, "First.\r\nSecond.\n")
     set_pinned(store, run_id, True)
     set_archived(store, run_id, True)
+    set_chosen(store, run_id, 0)
 
     row = store.run(run_id)
     assert (row.name, row.tags, row.notes) == ("With warm-up", ("good", "best"), "First.\nSecond.")
-    assert (row.pinned, row.archived) == (True, True)
+    assert (row.pinned, row.archived, row.chosen_trial) == (True, True, 0)
     assert store.events(run_id) == before
     assert store.experiment(run_id) == experiment
 
@@ -62,7 +64,9 @@ def test_labels_are_kept_beside_the_events(store: Store, experiment: Experiment)
     write_notes(store, run_id, "")
     set_pinned(store, run_id, False)
     set_archived(store, run_id, False)
+    set_chosen(store, run_id, None)
     row = store.run(run_id)
+    assert row.chosen_trial is None
     assert (row.name, row.tags, row.notes, row.pinned, row.archived) == (
         experiment.name,
         (),

@@ -99,6 +99,7 @@ def test_store_of_every_released_schema_opens_with_all_it_held(
         assert (run.tags, run.notes, run.pinned, run.archived) == (
             labels if dump.stem >= "0003" else ((), "", False, False)
         )
+        assert run.chosen_trial == (0 if dump.stem >= "0005" else None)
         later = store.create_run(store.experiment("frozen-1"))
         assert store.run("last").run_id == later
 

@@ -27,6 +27,9 @@ class Standing:
     """Whether its trials train a model of torch, and leave its weights."""
     pinned: bool = False
     archived: bool = False
+    has_choice: bool = False
+    """Whether a trial of the run was chosen by hand; of a trial, whether it is this one."""
+    can_be_chosen: bool = False
     trial_state: TrialState | None = None
 
     @property

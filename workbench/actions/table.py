@@ -196,8 +196,8 @@ _DECLARED = (
         arguments=(
             Argument("to", "folder", "Write the bundle to this folder.", label="Folder", hint=_PLACE_HINT,
                      is_positional=True, default=_folder_of_bundle),
-            Argument("trial", "count", "Export this trial instead of the best.", label="Trial",
-                     hint="empty: the best", minimum=0),
+            Argument("trial", "count", "Export this trial instead of the chosen or best.", label="Trial",
+                     hint="empty: the chosen or best", minimum=0),
             Argument("format", "text", "Add the model with a script that predicts, onnx; also for OpenVINO, "
                      "openvino; or a federation as an application for Flower, flower.", label="Format",
                      hint="onnx: predict without torch; flower: a federation for devices", metavar="FORMAT"),
@@ -227,8 +227,8 @@ _DECLARED = (
         explanation="A new run prunes, quantises and fine-tunes the model, and measures each result in ONNX "
         "Runtime beside the model as it is.",
         arguments=(
-            Argument("trial", "count", "Compress this trial instead of the best.", label="Trial",
-                     hint="empty: the best", minimum=0),
+            Argument("trial", "count", "Compress this trial instead of the chosen or best.", label="Trial",
+                     hint="empty: the chosen or best", minimum=0),
             Argument("objective", "text", "Preserve this metric; by default accuracy, if it is measured.",
                      metavar="METRIC", is_from_browser=False),
             Argument("limits", "settings", "Allow at most this: drop=0.5%, latency=5ms, size=500KB or "
@@ -260,6 +260,19 @@ _DECLARED = (
     Action(
         "unpin", "Unpin", "Show a run in its place in lists again.", "store", command="pin", method="pin",
         arguments=(_UNDO,), for_run=lambda run: run.pinned,
+    ),
+    Action(
+        "choose", "Choose", "Choose a trial by hand. It is taken, instead of the best, where none is named.",
+        "store",
+        arguments=(Argument("trial", "count", "Choose this trial; it must be complete and keep all "
+                            "constraints.", minimum=0, is_required=True, is_positional=True),),
+        for_trial=lambda run: run.can_be_chosen and not run.has_choice,
+        examples=("workbench choose last --trial 7", "workbench choose last --undo"),
+    ),
+    Action(
+        "unchoose", "Undo the choice", "Take the best trial again where none is named.", "store",
+        command="choose", method="choose", arguments=(_UNDO,), for_run=lambda run: run.has_choice,
+        for_trial=lambda run: run.has_choice,
     ),
     Action(
         "rename", "Rename", "Give a run another name. Its experiment keeps its own.", "store",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.cli.output import make_table
 from workbench.formatting import format_number, format_params, format_value
 from workbench.history.certainty import certainty_of
+from workbench.history.choices import chosen_by_hand, describe_choice
 from workbench.history.lineage import lineage
 from workbench.runs.descriptions import format_numbers
 
@@ -15,9 +16,17 @@ if TYPE_CHECKING:
 
 
 def print_best(console: Any, history: History) -> None:
-    """Print the best trial; with several objectives the front, and the best value of each."""
+    """Print the best trial; with several objectives the front, and the best value of each.
+
+    Ahead of it stands the trial that was chosen by hand, if one was.
+    """
     from rich.text import Text
 
+    if (chosen := chosen_by_hand(history)) is not None:
+        console.print()
+        console.print(Text(f"Chosen by hand: trial {chosen.number}", style="bold"))
+        console.print(Text(f"  {describe_choice(history)}"))
+        console.print(Text(f"  {format_params(chosen.params)}"))
     front = history.front() if len(history.objectives) > 1 else []
     if front:
         console.print()

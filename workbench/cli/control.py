@@ -77,4 +77,6 @@ def _chosen(actions: list[Action], given: Mapping[str, Any]) -> Action:
     for action in actions:
         if names == {one.name for one in action.arguments if one.is_required}:
             return action
+    if not any(names <= {one.name for one in action.arguments} for action in actions):
+        raise click.UsageError(f"{' and '.join(f'--{name}' for name in sorted(names))} exclude each other.")
     return actions[0]

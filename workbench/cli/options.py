@@ -184,7 +184,7 @@ def attach(run_id: str) -> Run:
 
 
 def named_trial(run_id: str, trial: int | None) -> tuple[str, int | None]:
-    """Return the run and the trial that RUN, RUN/TRIAL or RUN/best names; None for the best trial.
+    """Return the run and the trial that RUN, RUN/TRIAL or RUN/best names; None for the chosen or best.
 
     Args:
         run_id: The argument.

@@ -71,7 +71,7 @@ def list_runs(
                         "kind": _kind(row, advice), "created_unix_s": row.created_unix_s,
                         "waits_for": waits.get(row.run_id),
                         "tags": list(row.tags), "notes": row.notes, "pinned": row.pinned,
-                        "archived": row.archived,
+                        "archived": row.archived, "chosen_trial": row.chosen_trial,
                     }
                     for row in rows
                 ]

@@ -39,6 +39,7 @@ from workbench.experiment import Budget, Constraint, Experiment, Objective
 from workbench.experiment.changing import change, values_of
 from workbench.experiment.search_changes import SEARCH, covering, with_changes
 from workbench.history.alert import Alert
+from workbench.history.choices import chosen_or_best
 from workbench.history.standings import Rank, Standings
 from workbench.history.trial import Trial, TrialEvent, apply_to_trial
 
@@ -73,6 +74,7 @@ class History:
         """The model that an automatic run chose at its end, as `wb.AutoML.to_json` returns it."""
         self.trials: dict[int, Trial] = {}
         self.alerts: dict[int, Alert] = {}
+        self.chosen_trial: int | None = None  # by hand: a label of the run, as no event knows it
         self.drivers: list[DriverStarted] = []
         self.started_unix_s: float | None = None
         self.ended_unix_s: float | None = None
@@ -367,7 +369,7 @@ class History:
 
     def to_json(self) -> dict[str, Any]:
         """Return state, best and trials as plain values for programs to read."""
-        best = self.best()
+        best = chosen_or_best(self)
         return {
             "state": self.state,
             "reason": self.reason,

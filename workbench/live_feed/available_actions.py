@@ -11,6 +11,7 @@ from workbench.experiment.automatic import is_automatic
 from workbench.experiment.changing import values_of
 from workbench.formatting import format_duration, format_value
 from workbench.history import History, Trial
+from workbench.history.choices import can_be_chosen, chosen_by_hand
 from workbench.live_feed.action_messages import Offer, OfferField
 from workbench.runs.bundle_formats import formats_of
 from workbench.runs.descriptions import has_nothing_left
@@ -26,7 +27,7 @@ def offers_of_run(row: RunRow, history: History, *, is_advice: bool) -> tuple[Of
     standing = Standing(
         state=row.state, is_advice=is_advice, is_replay=history.replay_of is not None,
         num_trials=len(history.trials), has_best=best is not None, has_nothing_left=has_nothing_left(history),
-        pinned=row.pinned, archived=row.archived,
+        pinned=row.pinned, archived=row.archived, has_choice=chosen_by_hand(history) is not None,
         trains_model=_trains_models(history),
     )  # fmt: skip
     labels = {"name": row.name, "notes": row.notes}
@@ -39,7 +40,11 @@ def offers_of_run(row: RunRow, history: History, *, is_advice: bool) -> tuple[Of
 
 def offers_of_trial(run_id: str, state: RunState, history: History, trial: Trial) -> tuple[Offer, ...]:
     """Return what can be done with a trial in its present state."""
-    standing = Standing(state=state, trial_state=trial.state, trains_model=_trains_models(history))
+    standing = Standing(
+        state=state, trial_state=trial.state, trains_model=_trains_models(history),
+        has_choice=chosen_by_hand(history) is trial,
+        can_be_chosen=can_be_chosen(history, trial) and not is_automatic(history.experiment),
+    )  # fmt: skip
     return tuple(
         _offer(action, run_id, history, trial.params, trial.number)
         for action in ACTIONS.values()

@@ -23,6 +23,13 @@ class Best(_Response):
     num_repeats: int = Field(default=1, description="Over how many trials the values are means.")
 
 
+class Chosen(_Response):
+    """The trial that a user chose by hand."""
+
+    trial: int
+    words: str = Field(description="Its objectives beside the best values.")
+
+
 class Failure(_Response):
     """Trials that failed with one message."""
 

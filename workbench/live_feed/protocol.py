@@ -23,7 +23,7 @@ from workbench.live_feed.attached import AttachedFile
 from workbench.live_feed.chosen_model import Candidates, ChosenModel
 from workbench.live_feed.machine_history import MachinesHistory
 from workbench.live_feed.machines import MachinesStatus
-from workbench.live_feed.outcome import Best, EndedAttempt, Failure, Front, ObjectiveSummary
+from workbench.live_feed.outcome import Best, Chosen, EndedAttempt, Failure, Front, ObjectiveSummary
 from workbench.live_feed.trial_log import TrialLog, TrialLogQuery
 from workbench.plots.prepare_comparison import ComparisonAxis
 from workbench.runs.comparison_table import Part
@@ -202,6 +202,7 @@ class RunDetail(_Response):
     )
     best: Best | None = Field(description="None without one, or with several objectives.")
     front: Front | None = Field(description="None with one objective.")
+    chosen_by_hand: Chosen | None = None
     failures: tuple[Failure, ...] = Field(description="The most frequent first.")
     verdicts: tuple[str, ...] = Field(default=(), description="Where much of its time went, and what helps.")
     objectives: tuple[ObjectiveSummary, ...]
@@ -315,6 +316,7 @@ class TrialRow(_Response):
     state: TrialState
     reason: Reason | None
     is_best: bool
+    is_chosen: bool = Field(default=False, description="By hand.")
     num_repeats: int = Field(
         default=1, description="Over how many trials of its configuration the values of the best are means."
     )

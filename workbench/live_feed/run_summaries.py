@@ -12,9 +12,10 @@ from workbench.experiment.automatic import is_automatic
 from workbench.experiment.changing import CHANGEABLE, values_of
 from workbench.formatting import format_count, format_value
 from workbench.history import History, failure_groups, only_failures, verdicts_of
+from workbench.history.choices import chosen_by_hand, describe_choice
 from workbench.live_feed.available_actions import offers_of_run
 from workbench.live_feed.chosen_model import candidates, chosen_model
-from workbench.live_feed.outcome import Best, Extreme, Failure, Front, ObjectiveSummary
+from workbench.live_feed.outcome import Best, Chosen, Extreme, Failure, Front, ObjectiveSummary
 from workbench.live_feed.protocol import RunDetail, RunItem
 from workbench.live_feed.run_tail import RunTail
 from workbench.plots.prepare_model import model_figures
@@ -99,7 +100,7 @@ def run_detail(tail: RunTail) -> RunDetail:
     ended = row.state in FINISHED_RUN_STATES
     left = None if ended or row.state == "lost" else progress_of(history, now_s).left
     has_front = len(history.objectives) > 1
-    best = None if has_front else history.best()
+    best, by_hand = None if has_front else history.best(), chosen_by_hand(history)
     counts = {state: len(found) for state in _STATES if (found := history.in_state(state))}
     figures = SWEEP_FIGURES if history.trials else ()
     if len(history.searched.root) < 2:  # the slice of the one parameter shows as much
@@ -129,6 +130,7 @@ def run_detail(tail: RunTail) -> RunDetail:
             num_repeats=len(history.repeats_of(best)),
         ),
         front=_front(history) if has_front else None,
+        chosen_by_hand=by_hand and Chosen(trial=by_hand.number, words=describe_choice(history) or ""),
         failures=tuple(
             Failure(
                 reason=group.reason, message=group.message[:_MAX_MESSAGE], num_trials=len(group.trials),

@@ -64,6 +64,7 @@ class RunTail:
         self._advancing = threading.Lock()
         self.row: RunRow = store.run(run_id)
         self.data = RunData(store.experiment(run_id))
+        self.data.history.chosen_trial = self.row.chosen_trial
         self.cursor = 0
         self.is_advice = False
         self.problem: WorkbenchError | None = None
@@ -114,6 +115,7 @@ class RunTail:
             changed = chunk is not None or without_heartbeat != self.row
             with self.lock:
                 self.row = row
+                self.data.history.chosen_trial = row.chosen_trial
                 if chunk is not None:
                     for seq, event in self.data.add_read(chunk.rows):
                         self._apply(seq, event)
@@ -150,21 +152,21 @@ class RunTail:
             every_s: Minimum seconds between computations; longer if computing takes long.
             while_quiet: Whether to recompute even if no event has come.
         """
-        now_s = time.monotonic()
+        now_s, chosen = time.monotonic(), self.row.chosen_trial
         known = self._cache.get(key)
         if known is not None:
             known.used_s = now_s
-            same = known.version == (self.cursor, self.row.state) and not while_quiet
-            # A value of a partly read run expires as soon as the run is read completely.
-            is_whole_now = known.was_behind and self.cursor == self.row.last_seq
-            if same or (now_s < known.again_s and not is_whole_now):
+            same = known.version == (self.cursor, self.row.state, chosen) and not while_quiet
+            # A value of a partly read run expires as soon as the run is read completely, any by a choice.
+            is_out = known.version[2] != chosen or (known.was_behind and self.cursor == self.row.last_seq)
+            if same or (now_s < known.again_s and not is_out):
                 return known.value
         value = make()
         again_s = now_s + max(every_s, (time.monotonic() - now_s) / _SHARE_OF_TIME)
         self._cache = {
             kept: cached for kept, cached in self._cache.items() if now_s - cached.used_s < _FORGET_S
         }
-        version = (self.cursor, self.row.state)
+        version = (self.cursor, self.row.state, chosen)
         self._cache[key] = _Cached(value, version, now_s, again_s, self.cursor < self.row.last_seq)
         return value
 
@@ -213,7 +215,7 @@ class _Cached:
     """A cached value, and when it was computed."""
 
     value: Any
-    version: tuple[int, str]
+    version: tuple[int, str, int | None]
     used_s: float
     again_s: float
     was_behind: bool

@@ -52,7 +52,8 @@ def trial_table(tail: RunTail, query: TableQuery) -> TrialTable:
         means = {f"value:{name}": shown_as(history.experiment, name)[1] * value for name, value in named}
         return TrialRow(
             number=trial.number, state=trial.state, reason=trial.reason,
-            is_best=trial.number in leading, num_repeats=num_repeats,
+            is_best=trial.number in leading, is_chosen=trial.number == history.chosen_trial,
+            num_repeats=num_repeats,
             cells=tuple(_cell(means.get(key, _value(history, trial, key))) for key in keys),
         )  # fmt: skip
 

@@ -46,7 +46,8 @@ def colour_by(figure: go.Figure, run: RunData, name: str) -> None:
     layout = layout_of(run, name)
     traces: Any = figure.data
     for trace in traces:
-        if trace.meta != TRIALS or str(trace.name or "").startswith("best") or not hasattr(trace, "marker"):
+        is_mark = str(trace.name or "").startswith(("best", "chosen"))
+        if trace.meta != TRIALS or is_mark or not hasattr(trace, "marker"):
             continue
         numbers = [] if trace.customdata is None else [int(one[0]) for one in trace.customdata]
         places = [layout.position(run.history.trials[number]) for number in numbers]

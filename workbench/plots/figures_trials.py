@@ -30,6 +30,7 @@ from workbench.plots.theme import (
     BASE,
     BEST,
     BLUE,
+    CHOSEN,
     CROSSED,
     FAINT,
     FILLED,
@@ -285,6 +286,7 @@ def draw_pareto(data: ParetoData, hover: Callable[[int], str]) -> go.Figure:
             ("beaten", data.beaten, "markers", HOLLOW),
             ("violates a constraint", data.infeasible, "markers", CROSSED),
             ("Pareto front", data.front, line, {"color": BEST, "size": 10}),
+            ("chosen by hand", data.chosen, "markers", CHOSEN),
         ):
             if points:
                 figure.add_scatter(

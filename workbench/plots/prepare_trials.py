@@ -21,6 +21,7 @@ from workbench.events import TrialState
 from workbench.experiment import Objective
 from workbench.formatting import format_number, format_value
 from workbench.history import Trial
+from workbench.history.choices import chosen_by_hand
 from workbench.history.compression import base_values
 from workbench.plots.prepare import Values, readable_range, time_unit
 from workbench.plots.run_data import RunData
@@ -131,6 +132,7 @@ class ParetoData:
         infeasible: (trial, values) of those that violate a constraint.
         pairs: Indices of the two objectives of each panel.
         base: The values of the model that a compression began with; None for other runs.
+        chosen: (trial, values) of the trial that was chosen by hand, or nothing.
     """
 
     titles: tuple[str, ...]
@@ -139,6 +141,7 @@ class ParetoData:
     infeasible: tuple[tuple[int, tuple[float, ...]], ...]
     pairs: tuple[tuple[int, int], ...]
     base: tuple[float, ...] | None = None
+    chosen: tuple[tuple[int, tuple[float, ...]], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -263,6 +266,7 @@ def prepare_pareto(run: RunData) -> ParetoData:
         infeasible=points(_evenly(broken, MAX_TRIALS)),
         pairs=tuple(itertools.combinations(range(len(objectives)), 2)),
         base=base_values(run.experiment),
+        chosen=points([chosen] if (chosen := chosen_by_hand(run.history)) else []),
     )
 
 
@@ -275,15 +279,11 @@ def prepare_timeline(run: RunData) -> TimelineData:
         for trial in started
     ]
     unit, length_s = time_unit(max((end for _, _, end in spans), default=0.0))
-    return TimelineData(
-        unit,
-        tuple(
-            TimelineBar(
-                trial.number, trial.state, trial.reason, start / length_s, end / length_s, trial.attempts
-            )
-            for trial, start, end in spans
-        ),
+    bars = (
+        TimelineBar(trial.number, trial.state, trial.reason, start / length_s, end / length_s, trial.attempts)
+        for trial, start, end in spans
     )
+    return TimelineData(unit, tuple(bars))
 
 
 def title_of(objective: Objective) -> str:

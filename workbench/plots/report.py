@@ -33,6 +33,7 @@ from workbench.history.privacy import spent_privacy
 from workbench.plots.figures import javascript
 from workbench.plots.report_advice import advice_answer
 from workbench.plots.report_attached import attached
+from workbench.plots.report_choice import choice
 from workbench.plots.report_compression import compression_answer, tried_and_lost
 from workbench.plots.report_figures import ReportFigures
 from workbench.plots.report_model import describe_export, leaderboard, model_answer
@@ -53,6 +54,7 @@ def report_html(
     how_to_freeze: Suggestion | None = None,
     how_to_widen: Suggestion | None = None,
     read: Callable[[AttachmentSaved], bytes] | None = None,
+    chosen_trial: int | None = None,
 ) -> str:
     """Write a run as one self-contained HTML page.
 
@@ -65,17 +67,20 @@ def report_html(
         how_to_freeze: The command that freezes parameters that decide nothing, if there are any.
         how_to_widen: The command that widens ranges at whose ends the best trial lies, if there are any.
         read: Returns the content of what a trial attached; None to leave it out.
+        chosen_trial: The trial that was chosen by hand.
 
     Returns:
         An HTML document without references to anything outside itself.
     """
     notes: list[str] = []
     run = RunData.of(experiment, _noting(events, notes))
+    run.history.chosen_trial = chosen_trial
     figures = ReportFigures(run, importance, how_to_freeze)
     body = [
         _header(run, run_id),
         _failure(run),
         _answer(run),
+        *choice(run),
         _facts(run, energy_wh),
         *_notices(run, notes, how_to_widen),
         *figures.model(),
@@ -90,7 +95,7 @@ def report_html(
         *space(run),
         *_again(run, run_id),
         *environment(run),
-        _footer(run),
+        f"<footer>Experiment {experiment.hash()}</footer>",
     ]
     return "\n".join(
         [
@@ -277,10 +282,6 @@ def _again(run: RunData, run_id: str | None) -> list[str]:
     except ExperimentError as error:
         written = f"# cannot be written as YAML: {error}"
     return [*parts, f"<h3>{safe}.yaml</h3><pre>{text(written)}</pre>"]
-
-
-def _footer(run: RunData) -> str:
-    return f"<footer>Experiment {run.experiment.hash()}</footer>"
 
 
 def _asset(name: str) -> str:

@@ -39,6 +39,7 @@ FILLED = {"color": BLUE, "size": 7, "opacity": 0.8}
 HOLLOW = {"color": "rgba(0,0,0,0)", "size": 6, "line": {"color": "#8b96a1", "width": 1.2}}
 RINGED = {"color": BEST, "size": 11, "line": {"color": "white", "width": 1.5}}
 BASE = {"color": INK, "size": 12, "symbol": "cross-thin", "line": {"color": INK, "width": 2}}
+CHOSEN = {"color": INK, "size": 18, "symbol": "circle-open", "line": {"color": INK, "width": 2.5}}
 CROSSED = {"color": VERMILLION, "size": 7, "symbol": "x-thin", "line": {"color": VERMILLION, "width": 1.6}}
 _AXIS = {
     "showgrid": True,

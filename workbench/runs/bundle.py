@@ -43,6 +43,7 @@ from workbench.experiment.pretrained import uses_adapter
 from workbench.experiment.trial_value import TrialValue, describe_value
 from workbench.formatting import format_number
 from workbench.history import History, Trial
+from workbench.history.choices import chosen_or_best
 from workbench.history.compression import BASE_RUN, BASE_TRIAL, base_of, compressed, is_compression
 from workbench.history.lineage import lineage
 from workbench.remote.code_dependencies import relative_data
@@ -211,12 +212,12 @@ def _as_fixed(value: JsonValue) -> JsonValue:
 
 
 def choose_trial(run: RunView, history: History, number: int | None) -> Trial:
-    """Return the complete trial of a number, or the best one.
+    """Return the complete trial of a number, else the one that was chosen by hand, or the best.
 
     Raises:
         RunError: If there is none.
     """
-    chosen = history.best() if number is None else history.trials.get(number)
+    chosen = chosen_or_best(history) if number is None else history.trials.get(number)
     if chosen is None and number is None and is_compression(run.experiment):
         base = base_of(run.experiment)
         raise RunError(

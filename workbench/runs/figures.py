@@ -69,6 +69,7 @@ def data_of(run: RunView, trials: Collection[int] | None = None) -> RunData:
     from workbench.plots.stored_chunks import read_chunks
 
     data = RunData(run.experiment)
+    data.history.chosen_trial = run.row.chosen_trial
     if trials is None:
         for chunk in read_chunks(run.store, run.run_id):
             data.add_read(chunk.rows)
@@ -98,7 +99,7 @@ def write_report(run: RunView, path: Path) -> Path:
         run.experiment, events, importance=importance or None, run_id=run.run_id,
         how_to_freeze=how_to_freeze(run.run_id, run.history, importance),
         how_to_widen=how_to_widen(run.run_id, run.history),
-        energy_wh=run.energy.total_wh, read=run.read_attachment,
+        energy_wh=run.energy.total_wh, read=run.read_attachment, chosen_trial=run.row.chosen_trial,
     )  # fmt: skip
     return _write(run, path, text)
 

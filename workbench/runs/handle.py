@@ -185,7 +185,7 @@ class Run(ControlledRun):
 
         Args:
             folder: A folder that is empty or does not exist.
-            trial: The number of the trial; None for the best, or for the result of an AutoML run.
+            trial: The number of the trial; None for the chosen or best, or for the result of an AutoML run.
             format: "onnx" adds the model as ONNX, its card, and a script that predicts without torch;
                 "openvino", or a format of another package, adds its files beside these; "flower" adds the
                 federation of the trial as an application for Flower.
@@ -256,7 +256,7 @@ class Run(ControlledRun):
         `limits` allow, is never the best trial of the run.
 
         Args:
-            trial: The number of the trial to compress; None for the best.
+            trial: The number of the trial to compress; None for the chosen or best.
             objective: What to keep, such as val_loss; None for the accuracy where it is measured, else for
                 the first objective.
             limits: The most that is allowed: `drop` of the objective (0.5% by default), `latency` of a call

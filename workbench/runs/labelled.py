@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from workbench.actions import suggest
+from workbench.errors import ArgumentError, RunError
+from workbench.experiment.automatic import is_automatic
+from workbench.history.choices import check_choice, describe_choice
 from workbench.runs.view import RunView
 from workbench.store import labels
 from workbench.store.removal import RunSize, delete_run, measure_run, refuse_under_way
@@ -105,6 +109,44 @@ class LabelledRun(RunView):
         """
         labels.set_pinned(self.store, self.run_id, not undo)
         return "no longer pinned" if undo else "pinned"
+
+    def choose(self, trial: int | None = None, *, undo: bool = False) -> str:
+        """Choose a trial by hand: it is taken, instead of the best, wherever no trial is named.
+
+        `best`, `export`, `compress` and RUN/best of a command take it; the search goes on as before.
+
+        Args:
+            trial: The number of a complete trial that keeps all constraints.
+            undo: Take the best again; no trial is named then.
+
+        Returns:
+            What was done; with several objectives, also what the trial gives up.
+
+        Raises:
+            ArgumentError: If the trial cannot be chosen, or both or none of the arguments are given.
+            RunError: If the run is automatic: its result is a model of its own, not a trial.
+
+        Example:
+            >>> run.choose(run.history.ranked()[-1].number).startswith("trial")
+            True
+            >>> run.choose(undo=True)
+            'no trial is chosen: the best is taken'
+        """
+        if (trial is None) != undo:
+            raise ArgumentError(
+                "give either a trial or undo", field="trial", allowed="a number, or undo=True"
+            )
+        if trial is not None and is_automatic(self.experiment):
+            raise RunError(
+                f"the result of {self.run_id} is a model that was built after its trials; none can be chosen",
+                next_step=suggest("export", self.run_id, lead="To export the result", to="best"),
+            )
+        if trial is not None:
+            check_choice(self.history, trial)
+        labels.set_chosen(self.store, self.run_id, trial)
+        if trial is None:
+            return "no trial is chosen: the best is taken"
+        return f"trial {trial} is chosen: {describe_choice(self.history)}"
 
     def archive(self, *, undo: bool = False) -> str:
         """Let lists leave the run out; nothing of it is deleted.

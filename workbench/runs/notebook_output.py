@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.actions import suggest
 from workbench.advisor.advice_card import html_of
 from workbench.formatting import format_count, format_number, format_value
+from workbench.history.choices import chosen_by_hand, describe_choice
 from workbench.runs.descriptions import format_counts, leaders
 from workbench.runs.figures import data_of
 
@@ -83,6 +84,8 @@ def _describe(run: RunView, data: RunData | None) -> list[tuple[str, str]]:
         lines: Any = history.result["summary"]
         rows += [("" if at else "result", str(line)) for at, line in enumerate(lines)]
         shown = []
+    if (chosen := chosen_by_hand(history)) is not None:
+        rows.append(("chosen by hand", f"trial {chosen.number}: {describe_choice(history)}"))
     for label, trial, values in shown:
         written = ", ".join(f"{metric} = {format_number(value)}" for metric, value in values.items())
         rows.append((label, f"trial {trial.number}: {written}"))

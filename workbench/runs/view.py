@@ -24,6 +24,7 @@ from workbench.events import (
 )
 from workbench.experiment import Experiment
 from workbench.history import History, Trial, cost_of, verdicts_of
+from workbench.history.choices import chosen_by_hand, chosen_or_best, describe_choice
 from workbench.runs.descriptions import attachment_file, has_nothing_left, how_to_extend
 from workbench.runs.energy import RunEnergy, energy_of
 from workbench.runs.event_lines import MEASUREMENT_TYPES, measurement_line
@@ -169,6 +170,7 @@ class RunView:
         with self._lock:
             if self._history is None:
                 self._history = History(self.experiment)
+            self._history.chosen_trial = self.row.chosen_trial
             self._apply_blocks(self._history)
             for chunk in self.store.event_rows(self.run_id, after=self._cursor):
                 for row in chunk:
@@ -193,8 +195,11 @@ class RunView:
 
     @property
     def best(self) -> Trial | None:
-        """The best complete trial, or None; with several objectives, the best by the first of them."""
-        return self.history.best()
+        """The trial that was chosen by hand, else the best complete one; None without any.
+
+        With several objectives, the best is that by the first of them.
+        """
+        return chosen_or_best(self.history)
 
     @property
     def comparison(self) -> Comparison | None:
@@ -305,6 +310,8 @@ class RunView:
             "driver": {"pid": row.owner and row.owner.pid, "host": row.owner and row.owner.host},
         }
         document |= {key: value for key, value in history.to_json().items() if key not in document}
+        chosen = chosen_by_hand(history)
+        document["chosen"] = chosen and {"trial": chosen.number, "words": describe_choice(history)}
         if history.replay_of is not None:
             comparison = self.comparison
             document["replay"] = {"of_run_id": history.replay_of} | (

@@ -30,7 +30,7 @@ class FigureRenderer:
         self._pool: ProcessPoolExecutor | None = None
         self._timer: threading.Timer | None = None
         self._num_waiting = 0
-        self._drawn: dict[tuple[str, str, str, int], str] = {}
+        self._drawn: dict[tuple[str, str, str, int, int | None], str] = {}
 
     def figure(
         self, run_id: str, name: str, *, trials: Collection[int] | None = None, colour: str = ""
@@ -62,7 +62,8 @@ class FigureRenderer:
 
     def _draw(self, draw: Callable[..., str], run_id: str, name: str, options: str) -> str:
         store = self._feed.store
-        key = (run_id, name, options, store.run(run_id).last_seq)
+        row = store.run(run_id)
+        key = (run_id, name, options, row.last_seq, row.chosen_trial)
         with self._lock:
             if key in self._drawn:
                 return self._drawn[key]

@@ -1,4 +1,4 @@
-"""What users write about runs: names, tags, notes, pins and the archive; and which runs of a list match.
+"""What users write about runs: names, tags, notes, pins, choices, archives; and which runs of a list match.
 
 Labels change at any moment, whichever process drives the run: its events and its experiment stay as they are.
 """
@@ -119,6 +119,20 @@ def set_pinned(store: Store, run_id: str, pinned: bool) -> None:
 def set_archived(store: Store, run_id: str, archived: bool) -> None:
     """Let lists leave a run out, or show it again; RunNotFoundError if there is no such run."""
     _mark(store, run_id, "archived_unix_s", archived)
+
+
+def set_chosen(store: Store, run_id: str, trial: int | None) -> None:
+    """Keep which trial of a run was chosen by hand.
+
+    Args:
+        store: The store.
+        run_id: The run.
+        trial: The trial, which the caller has checked; None for no choice.
+
+    Raises:
+        RunNotFoundError: If there is no such run.
+    """
+    _change(store, run_id, lambda _row: {"chosen_trial": trial})
 
 
 def matching_runs(

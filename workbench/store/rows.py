@@ -45,6 +45,8 @@ class RunRow:
     """Whether lists show it first."""
     archived: bool = False
     """Whether lists leave it out."""
+    chosen_trial: int | None = None
+    """The trial that a user chose by hand."""
 
 
 class StoredEvent(NamedTuple):
@@ -87,5 +89,5 @@ def to_run(
         owner=None if row.owner_pid is None else Owner(row.owner_pid, row.owner_host),
         heartbeat_unix_s=row.heartbeat_unix_s, tags=tuple(json.loads(row.tags or "[]")),
         notes=row.notes or "", pinned=row.pinned_unix_s is not None,
-        archived=row.archived_unix_s is not None,
+        archived=row.archived_unix_s is not None, chosen_trial=row.chosen_trial,
     )  # fmt: skip

@@ -20,7 +20,7 @@ from sqlalchemy import (
 )
 from typing_extensions import Unpack
 
-SCHEMA_VERSION = "0004"
+SCHEMA_VERSION = "0005"
 # A name of our own: a database server may hold the tables of other programs that use alembic too.
 VERSION_TABLE = "workbench_schema"
 
@@ -52,6 +52,7 @@ runs = Table(
     Column("notes", Text),
     Column("pinned_unix_s", Double),
     Column("archived_unix_s", Double),
+    Column("chosen_trial", Integer),
 )
 
 events = Table(

@@ -65,6 +65,7 @@ export function Analysis({ controller }: { controller: Controller }) {
         live={!FINISHED.has(run.state)}
         filter={OF_TRIALS.has(name) ? filter : ""}
         colour={COLOURED.has(name) ? colour : ""}
+        chosen={run.chosen_by_hand?.trial}
       />
     </section>
   );

@@ -25,9 +25,11 @@ interface FigureBoxProps {
   filter?: string;
   /** The parameter that decides the colours; empty for none. */
   colour?: string;
+  /** The trial that was chosen by hand, which it marks. */
+  chosen?: number | null;
 }
 
-export function FigureBox({ controller, runId, name, live, filter = "", colour = "" }: FigureBoxProps) {
+export function FigureBox({ controller, runId, name, live, filter = "", colour = "", chosen = null }: FigureBoxProps) {
   const element = useRef<PlotlyElement & HTMLDivElement>(null);
   const [figure, setFigure] = useState<Figure | null>(null);
   const [problem, setProblem] = useState("");
@@ -58,7 +60,7 @@ export function FigureBox({ controller, runId, name, live, filter = "", colour =
       gone = true;
       clearInterval(timer);
     };
-  }, [runId, name, live, filter, colour]);
+  }, [runId, name, live, filter, colour, chosen]);
 
   useEffect(() => {
     const target = element.current;

@@ -65,6 +65,11 @@ export function Head({ controller }: { controller: Controller }) {
         failed={run.state === "failed"}
       />
       {isOutput ? null : <Facts run={run} />}
+      {run.chosen_by_hand ? (
+        <p class="workbench-notice">
+          Chosen by hand: trial {run.chosen_by_hand.trial}, <bdi>{run.chosen_by_hand.words}</bdi>
+        </p>
+      ) : null}
       {isOutput ? null : <Labels controller={controller} run={run} />}
       {run.message && !isWell ? (
         <p class={`workbench-notice${FAILED.has(run.state) ? " workbench-notice-error" : ""}`}>{run.message}</p>

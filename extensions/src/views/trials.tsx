@@ -214,6 +214,11 @@ function Row({ row, columns, controller, index }: RowProps) {
             ★
           </span>
         ) : null}
+        {row.is_chosen ? (
+          <span class="workbench-by-hand" title="chosen by hand" role="img" aria-label="chosen by hand">
+            ✔
+          </span>
+        ) : null}
         {(row.num_repeats ?? 1) > 1 ? <small class="workbench-muted">mean of {row.num_repeats}</small> : null}
       </th>
       <td>
