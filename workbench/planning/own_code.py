@@ -54,6 +54,7 @@ def in_words_of_plans(experiment: Experiment) -> Experiment:
                 recompute="none",
                 compile="none",
                 loaders=0,
+                pipeline_schedule="1f1b",
             ),
         }
     )
