@@ -8,11 +8,13 @@ values are stored and who sees them is left to others.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from workbench.errors import ExperimentError
 from workbench.experiment.goals import MeanLast, Objective
 
 if TYPE_CHECKING:
@@ -181,8 +183,9 @@ def describe_shown_values(experiment: Experiment) -> str:
     report = "evaluation" if experiment.trains_model else "report"
     words += f"; while it runs, its last {report}"
     pruner = experiment.early_stop
-    if len(modes) == 1 and pruner.pruner != "none" and not pruner.kind.compares_repeats:
-        words += f"; early_stop compares single {report}s, which the reasons of pruning name"
+    with contextlib.suppress(ExperimentError):  # a run can be read where the package of its pruner is gone
+        if len(modes) == 1 and pruner.pruner != "none" and not pruner.kind.compares_repeats:
+            words += f"; early_stop compares single {report}s, which the reasons of pruning name"
     return words
 
 
