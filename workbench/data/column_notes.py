@@ -14,7 +14,7 @@ import numpy as np
 
 from workbench.data.columns import TextForm
 from workbench.data.dates import date_format_of, in_words, is_text, no_dates
-from workbench.data.number_texts import NumberText, is_marker, known_texts, number_text_of
+from workbench.data.number_texts import NumberText, known_texts, number_text_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -80,12 +80,18 @@ def listed(items: Sequence[str]) -> str:
 
 
 def _note_of_others(name: str, column: pd.Series, form: NumberText) -> str:
-    is_other = [isinstance(value, str) and value.strip().lower() in form.missing for value in column]
-    rows = np.flatnonzero(is_other)
+    rows = _rows_of_others(column, form)
     share = f"{len(rows)} of {len(column)} values ({len(rows) / len(column):.1%})"
     return (
         f"{name} is read as numbers: {share} are something else and count as missing, the first of them "
         f"{column.iloc[rows[0]]!r} in row {column.index[rows[0]]} (from 0)"
+    )
+
+
+def _rows_of_others(column: pd.Series, form: NumberText) -> np.ndarray:
+    """Return the places of the texts that are neither numbers nor usual markers of missing ones."""
+    return np.flatnonzero(
+        [isinstance(value, str) and value.strip().lower() in form.missing for value in column]
     )
 
 
@@ -101,11 +107,7 @@ def _notes_of_text(name: str, column: pd.Series) -> list[str]:
     if form is not None:
         row, content = int(no_dates(column, form)[0]), f"dates ({in_words(form)})"
     elif (numbers := number_text_of(column, min_share=_NEARLY)) is not None:
-        row = next(
-            place for place, value in enumerate(column)
-            if isinstance(value, str) and not is_marker(value) and value.strip().lower() in numbers.missing
-        )  # fmt: skip
-        content = "numbers"
+        row, content = int(_rows_of_others(column, numbers)[0]), "numbers"
     else:
         return []
     stray = f"row {column.index[row]} (from 0) holds {column.iloc[row]!r}"

@@ -18,10 +18,12 @@ from workbench.data.dates import is_text
 if TYPE_CHECKING:
     import pandas as pd
 
-MISSING_MARKERS = frozenset(
-    {"", "#n/a", "#n/a n/a", "#na", "-", "-1.#ind", "-1.#qnan", "-nan", "1.#ind", "1.#qnan", "<na>", "?",
-     "n/a", "na", "nan", "none", "null"}
+MISSING_TEXTS = frozenset(
+    {"", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A",
+     "NA", "NULL", "NaN", "None", "n/a", "nan", "null"}
 )  # fmt: skip
+"""The cells of a text file that stand for a missing value, those of pandas."""
+MISSING_MARKERS = frozenset({text.lower() for text in MISSING_TEXTS} | {"?", "-"})
 """What stands for a missing number, in small letters: the markers of pandas, a question mark and a hyphen."""
 NEARLY_NUMBERS = 0.95
 """From this share of numbers on, the other texts of a column count as missing."""

@@ -13,17 +13,12 @@ from typing import Any
 import numpy as np
 
 from workbench.absent_columns import absent_columns
-from workbench.data.number_texts import NumberText
+from workbench.data.number_texts import MISSING_TEXTS, NumberText
 from workbench.data.tokens import encode_texts, split_text
 from workbench.deploy.card import Card, Input
 from workbench.errors import DataError
 from workbench.formatting import counted_noun
 
-MISSING_TEXTS = frozenset(
-    {"", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A",
-     "NA", "NULL", "NaN", "None", "n/a", "nan", "null"}
-)  # fmt: skip
-"""The cells of a text file that stand for a missing value, those of pandas."""
 _TRUTH = {"true": 1.0, "false": 0.0}
 _NUM_NAMED = 5
 

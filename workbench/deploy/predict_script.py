@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import json
 
-from workbench.data.number_texts import MISSING_MARKERS, NUMBER_WITH_SEPARATORS
+from workbench.data.number_texts import MISSING_MARKERS, MISSING_TEXTS, NUMBER_WITH_SEPARATORS
 from workbench.data.tokens import NUM_CHARACTERS_OF_PART
 from workbench.deploy.card import Input, Output
-from workbench.deploy.feeds import MISSING_TEXTS
 from workbench.models.found_boxes import MAX_BOXES, MAX_OVERLAP, MIN_SCORE
 
 _MODULES = ("csv", "datetime", "json", "pathlib", "re", "sys")

@@ -10,8 +10,8 @@ import numpy as np
 
 from workbench.data.columns import Column
 from workbench.data.dates import DAYS, NS_PER_DAY, THURSDAY
+from workbench.data.number_texts import MISSING_TEXTS
 from workbench.deploy.card import Input
-from workbench.deploy.feeds import MISSING_TEXTS
 from workbench.deploy.graph import ML, Graph
 
 _NUMBERS = ("number", "time")
