@@ -68,11 +68,7 @@ class Pipeline(Single):
         placed = self._place_pieces(model, stages[self._stage])
         self._schedule, self._waiting = self._settings.pipeline_schedule, Waiting()
         if self._schedule == "zero_bubble":
-            # Shards are exchanged in the backward pass, and blocks are computed again to keep little for it.
-            if self._is_sharded or self._settings.recompute:
-                self._schedule = "1f1b"
-            else:
-                defer_weights(itertools.chain(*(each.modules for each in stages[self._stage])), self._waiting)
+            defer_weights(itertools.chain(*(each.modules for each in stages[self._stage])), self._waiting)
         groups = [
             {**item, "params": [placed.get(id(each), each) for each in item["params"]]} for item in groups
         ]

@@ -13,7 +13,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
+from workbench.plan import Plan
+
 Task = Literal["forward", "backward", "weights"]
+
+
+def pipeline_schedule_of(plan: Plan) -> str:
+    """Return the order in which the stages of a plan compute; `zero_bubble` is not possible everywhere.
+
+    Example:
+        >>> pipeline_schedule_of(Plan(stages=2, pipeline_schedule="zero_bubble", shard=2))
+        '1f1b'
+    """
+    # Shards are exchanged in the backward pass, and blocks are computed again to keep little for it.
+    is_possible = plan.shard <= 1 and plan.recompute == "none"
+    return plan.pipeline_schedule if is_possible or plan.pipeline_schedule != "zero_bubble" else "1f1b"
 
 
 def order(schedule: str, stage: int, num_stages: int, num_micro_batches: int) -> Iterator[tuple[Task, int]]:

@@ -91,7 +91,8 @@ class StepSettings:
         peak_lr: The learning rate of which schedules are parts.
         call: How a model is called with the inputs of a micro batch, which need not be one tensor.
         bucket_bytes: Size of the pieces in which gradients are exchanged; None for torch's.
-        pipeline_schedule: In which order a stage of a pipeline computes: 1f1b or gpipe.
+        pipeline_schedule: In which order a stage of a pipeline computes: 1f1b, gpipe, or zero_bubble, which
+            takes neither shards nor recomputed blocks.
         example: Inputs of some samples, of which only the shapes are used; None where there are none.
         exchange: How replicas agree; None for averaging each gradient.
         hiding: How each sample is hidden; None where the training is not private.
