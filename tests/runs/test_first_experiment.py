@@ -10,7 +10,7 @@ from workbench.errors import DataError
 from workbench.experiment import Experiment
 from workbench.experiment.command import expand
 from workbench.runs import script_help
-from workbench.runs.first_experiment import experiment_for, metrics_of, options_of, values_to_write
+from workbench.runs.first_experiment import experiment_for, metrics_of, options_of
 from workbench.runs.script_help import options_in_help
 
 ARGPARSE = """
@@ -42,10 +42,11 @@ def main(rate, kind, shuffle): ...
 def test_the_options_of_argparse_become_ranges_to_edit(tmp_path: Path) -> None:
     script = tmp_path / "train it.py"
     script.write_text(ARGPARSE)
-    text = experiment_for(script)
+    first = experiment_for(script)
+    text = first.text
     found = Experiment.from_yaml(text)
     assert list(found.search.root) == ["batch-size", "lr", "dropout", "optimizer", "nesterov"]
-    assert values_to_write(text) == ["POSITIONAL"]
+    assert first.values_to_write == ("POSITIONAL",)
     assert found.objectives[0].metric == "val_acc"
     assert found.objectives[0].goal == "maximize"
     assert "# epochs: 3" in text
@@ -77,10 +78,14 @@ def test_what_a_script_requires_stands_in_the_command_to_be_replaced(tmp_path: P
         "parser.add_argument('--lr', type=float, default=0.1)\n"
         "print('loss: %f' % 1)\n"
     )
-    text = experiment_for(script)
+    first = experiment_for(script)
+    text = first.text
     found = Experiment.from_yaml(text)
     assert list(found.search.root) == ["arch", "optimizer", "lr"]
-    assert values_to_write(text) == ["DATA_DIR", "OUT"]
+    assert first.values_to_write == (
+        "DATA_DIR",
+        "OUT",
+    )
     assert "# out" not in text
     params = {"arch": "small", "optimizer": "sgd", "lr": 0.1}
     assert expand(found.command or "", params, {})[2:] == [
@@ -106,7 +111,7 @@ def test_a_range_fits_what_its_option_means(
 ) -> None:
     script = tmp_path / "train.py"
     script.write_text(f"parser.add_argument('--{name}', type=float, default={default})\n")
-    found = Experiment.from_yaml(experiment_for(script)).search.root[name]
+    found = Experiment.from_yaml(experiment_for(script).text).search.root[name]
     written = found.model_dump(mode="json")
     assert {key: written[key] for key in domain} == domain
 
@@ -123,13 +128,13 @@ def test_a_range_fits_what_its_option_means(
 def test_what_is_hardly_ever_searched_is_left_as_a_comment(tmp_path: Path, option: str) -> None:
     script = tmp_path / "train.py"
     script.write_text(f"parser.add_argument({option})\n")
-    assert Experiment.from_yaml(experiment_for(script)).search.root == {}
+    assert Experiment.from_yaml(experiment_for(script).text).search.root == {}
 
 
 def test_a_script_without_options_and_a_file_that_is_not_python(tmp_path: Path) -> None:
     script = tmp_path / "plain.py"
     script.write_text("print('loss: %f' % 1)")
-    assert Experiment.from_yaml(experiment_for(script)).objectives[0].metric == "loss"
+    assert Experiment.from_yaml(experiment_for(script).text).objectives[0].metric == "loss"
     script.write_text("def")
     with pytest.raises(DataError, match="not valid Python"):
         experiment_for(script)
@@ -144,7 +149,7 @@ def test_the_parameters_of_a_function_for_fire(tmp_path: Path) -> None:
         "def train(data, lr=0.01, amp: bool = False, *, hidden=64, epochs=3):\n    print(f'loss={lr}')\n"
         "fire.Fire(train)\n"
     )
-    found = Experiment.from_yaml(experiment_for(script))
+    found = Experiment.from_yaml(experiment_for(script).text)
     assert list(found.search.root) == ["lr", "amp", "hidden"]
     assert expand(found.command or "", {"lr": 0.1, "amp": True, "hidden": 32}, {})[2:] == [
         "--data", "DATA", "--amp=True", "--lr=0.1", "--hidden=32",
@@ -165,7 +170,8 @@ def test_the_configuration_of_hydra_and_its_groups(tmp_path: Path) -> None:
         "model: {hidden_dim: 64, tied: true}\nepochs: 3\nname: ${model.hidden_dim}\nhydra: {job: {lr: 1.0}}\n"
     )
     (folder / "adam.yaml").write_text("lr: 0.001\nbetas: [0.9, 0.999]\n")
-    text = experiment_for(script)
+    first = experiment_for(script)
+    text = first.text
     found = Experiment.from_yaml(text)
     assert list(found.search.root) == ["optimizer.lr", "model.hidden_dim", "model.tied"]
     params = {"optimizer.lr": 0.01, "model.hidden_dim": 32, "model.tied": False}
@@ -187,7 +193,8 @@ def test_options_that_another_file_declares_are_read_from_the_help(tmp_path: Pat
     )
     script = tmp_path / "train.py"
     script.write_text("from settings import parser\nargs = parser.parse_args()\nprint(f'loss={args.lr}')\n")
-    text = experiment_for(script)
+    first = experiment_for(script)
+    text = first.text
     found = Experiment.from_yaml(text)
     assert list(found.search.root) == ["batch-size", "lr", "optimizer", "nesterov"]
     assert found.search.root["optimizer"].values() == ["sgd", "adam"]
@@ -201,13 +208,13 @@ def test_a_script_that_trains_whatever_its_options_is_ended(
     monkeypatch.setattr(script_help, "HELP_S", 0.5)
     script = tmp_path / "endless.py"
     script.write_text("import sys, time\nprint(sys.argv, 'loss=1')\ntime.sleep(600)\n")
-    assert Experiment.from_yaml(experiment_for(script)).search.root == {}
+    assert Experiment.from_yaml(experiment_for(script).text).search.root == {}
 
 
 def test_a_script_that_takes_no_options_is_not_started(tmp_path: Path) -> None:
     script = tmp_path / "plain.py"
     script.write_text(f"open({str(tmp_path / 'started')!r}, 'w')\nprint('loss=1')\n")
-    assert Experiment.from_yaml(experiment_for(script)).search.root == {}
+    assert Experiment.from_yaml(experiment_for(script).text).search.root == {}
     assert not (tmp_path / "started").exists()
 
 

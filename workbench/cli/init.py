@@ -25,22 +25,22 @@ def init(script: Path, path: Path | None, as_json: bool) -> None:
     """Write a first experiment file for a script, from its options."""
     from workbench.errors import ArgumentError
     from workbench.formatting import counted_noun
-    from workbench.runs.first_experiment import experiment_for, values_to_write
+    from workbench.runs.first_experiment import experiment_for
 
-    text = experiment_for(script)
+    found = experiment_for(script)
     path = script.with_suffix(".yaml") if path is None else path
     try:
         with path.open("x", encoding="utf-8") as file:
-            file.write(text)
+            file.write(found.text)
     except FileExistsError as error:
         raise ArgumentError(
             f"{path} already exists", field="--to", next_step="Name another file with --to, or remove it."
         ) from error
     except OSError as error:
         raise ArgumentError(f"cannot write {path}: {error.strerror}", field="--to") from error
-    needed = values_to_write(text)
+    needed = found.values_to_write
     if as_json:
-        print_json({"experiment": str(path), "values_to_write": needed})
+        print_json({"experiment": str(path), "values_to_write": list(needed)})
     else:
         first = f"write the {counted_noun(len(needed), 'value')} of {', '.join(needed)}, " if needed else ""
         check = shlex.join(["workbench", "check", str(path)])

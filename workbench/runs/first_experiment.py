@@ -12,6 +12,7 @@ import math
 import re
 import shlex
 from collections.abc import Container, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from workbench.errors import DataError
@@ -39,7 +40,6 @@ _NEAR_ONE = 0.8
 """From here on a part, such as a momentum, is searched by its distance from 1."""
 _SMALL = 0.1
 """Below it a number is searched on a logarithmic scale, whatever its name."""
-_NEEDED = "# The script does not start without them, so write their values into the command: "
 _UP = re.compile(r"acc|score|f1|auc|reward|bleu|precision|recall", re.IGNORECASE)
 
 
@@ -76,7 +76,20 @@ def metrics_of(source: str) -> list[str]:
     return sorted(good, key=lambda name: not re.search(r"val|test", name, re.IGNORECASE))
 
 
-def experiment_for(path: Path) -> str:
+@dataclass(frozen=True)
+class FirstExperiment:
+    """A first experiment file.
+
+    Attributes:
+        text: What it consists of.
+        values_to_write: The words in its command that must be replaced before the script starts.
+    """
+
+    text: str
+    values_to_write: tuple[str, ...]
+
+
+def experiment_for(path: Path) -> FirstExperiment:
     """Return a first experiment file for a script.
 
     Args:
@@ -97,13 +110,15 @@ def experiment_for(path: Path) -> str:
     searched = {option.name: domain for option in options if (domain := _domain(option)) is not None}
     written = [option for option in options if option.is_required and option.name not in searched]
     others = [option for option in options if option.name not in searched and option not in written]
+    values = tuple(option.stands_for for option in written)
     command = " ".join(["python", shlex.quote(str(path)), *_passed(options, searched, style)])
     metrics = metrics_of(source)
     metric = metrics[0] if metrics else "loss"
     goal = "maximize" if _UP.search(metric) else "minimize"
     lines = [
         f"# Written from the options of {path.name}: edit the ranges, the objective and the budget.",
-        *_needed(written),
+        *([f"# The script does not start without them, so write their values into the command: "
+           f"{', '.join(values)}."] if values else []),
         f"command: {_yaml(command)}",
         f"# The script seems to print: {', '.join(metrics[:8])}." if metrics
         else "# No printed metric was found in the script: name one that it writes.",
@@ -113,22 +128,7 @@ def experiment_for(path: Path) -> str:
         *(f"  # {option.name}: {_described(option)}" for option in others),
         "budget: {trials: 20}",
     ]  # fmt: skip
-    return "\n".join(lines) + "\n"
-
-
-def values_to_write(text: str) -> list[str]:
-    """Return the words in a first experiment that must be replaced before the script starts.
-
-    Args:
-        text: What `experiment_for` returned.
-    """
-    line = next((line for line in text.splitlines() if line.startswith(_NEEDED)), "")
-    return [] if not line else line.removeprefix(_NEEDED).removesuffix(".").split(", ")
-
-
-def _needed(written: list[ScriptOption]) -> list[str]:
-    """Return the comment that names what the user has to write into the command."""
-    return [f"{_NEEDED}{', '.join(option.stands_for for option in written)}."] if written else []
+    return FirstExperiment("\n".join(lines) + "\n", values)
 
 
 def _passed(options: list[ScriptOption], searched: Container[str], style: Style) -> list[str]:
