@@ -59,6 +59,12 @@ def with_data_at(experiment: Experiment, path: Path) -> Experiment:
     return experiment.replace(data={"name": experiment.data.name, **options})
 
 
+def with_data_in(experiment: Experiment, folder: str) -> Experiment:
+    """Return the experiment with its data where its relative path leads to from a folder."""
+    path = relative_data(experiment)
+    return experiment if path is None else with_data_at(experiment, Path(folder, path))
+
+
 def files_of(modules: Iterable[str], search_path: Sequence[str]) -> dict[str, Path]:
     """Find the files of modules and of all user modules that they import.
 

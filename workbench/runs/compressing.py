@@ -11,7 +11,7 @@ from workbench.actions import suggest
 from workbench.errors import RunError
 from workbench.experiment.automatic import is_automatic
 from workbench.formatting import duration_argument_s
-from workbench.remote.code_dependencies import relative_data, with_data_at
+from workbench.remote.code_dependencies import with_data_in
 from workbench.runs.bundle import choose_trial, fetched_checkpoint, narrow
 
 if TYPE_CHECKING:
@@ -52,9 +52,7 @@ def create_compression(
             next_step=suggest("compress", run.run_id, lead="To compress the best trial"),
         )
     origin = read_origin(run.store.artifacts_of(run.run_id))
-    experiment = narrow(run.experiment, chosen)
-    if (path := relative_data(experiment)) is not None:
-        experiment = with_data_at(experiment, Path(origin.on_this_machine().directory, path))
+    experiment = with_data_in(narrow(run.experiment, chosen), origin.on_this_machine().directory)
     with tempfile.TemporaryDirectory() as folder:
         weights = Path(folder, "weights.safetensors")
         with fetched_checkpoint(run, chosen.best_checkpoint) as checkpoint:

@@ -20,7 +20,7 @@ from workbench.experiment import Experiment, Objective
 from workbench.experiment.automatic import is_automatic
 from workbench.formatting import format_count, format_number, format_range
 from workbench.history import History, Trial
-from workbench.remote.code_dependencies import relative_data, with_data_at
+from workbench.remote.code_dependencies import with_data_in
 from workbench.runs.bundle import fetched_checkpoint, narrow
 from workbench.runs.descriptions import format_numbers
 from workbench.runs.ensemble_bundle import write_ensemble_bundle
@@ -49,11 +49,7 @@ class _Models:
 
     def experiment_of(self, trial: Trial) -> Experiment:
         """Return the experiment narrowed to a trial, its data where it is on this machine."""
-        return self._with_data(narrow(self._experiment, trial))
-
-    def _with_data(self, experiment: Experiment) -> Experiment:
-        path = relative_data(experiment)
-        return experiment if path is None else with_data_at(experiment, Path(self._origin.directory, path))
+        return with_data_in(narrow(self._experiment, trial), self._origin.directory)
 
     @functools.cached_property
     def data(self) -> Datasets:
@@ -61,7 +57,7 @@ class _Models:
         from workbench.training.loading import load_trial_data
 
         self._find_code()
-        return load_trial_data(self._run.run_id, self._with_data(self._experiment))
+        return load_trial_data(self._run.run_id, with_data_in(self._experiment, self._origin.directory))
 
     def load(self, trial: Trial) -> nn.Module:
         """Return the model of a trial with the weights of its checkpoint."""
