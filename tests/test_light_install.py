@@ -9,7 +9,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -42,6 +42,15 @@ def version_of(name):
         raise importlib.metadata.PackageNotFoundError(name)
     return version(name)
 importlib.util.find_spec, importlib.metadata.version = find_spec, version_of
+"""
+COMMANDS = """
+import contextlib, io, json, sys
+from workbench.cli.entry import run_command
+for line in sys.stdin:
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = run_command(json.loads(line))
+    print(json.dumps([code, out.getvalue(), err.getvalue()]), flush=True)
 """
 FILE = """
 name: small
@@ -92,8 +101,8 @@ def owners_of_modules() -> dict[str, set[str]]:
 
 
 @pytest.fixture
-def light(tmp_path: Path) -> Run:
-    """Run a command where only the packages can be imported that a light installation has."""
+def light(tmp_path: Path) -> Iterator[Run]:
+    """Run commands in a process that can import only the packages that a light installation has."""
     kept = needed_by("workbench")
     modules = owners_of_modules()
     absent = {
@@ -115,14 +124,20 @@ def light(tmp_path: Path) -> Run:
     }
     (tmp_path / "code").mkdir()
 
-    def run(*words: object) -> tuple[int, str, str]:
-        done = subprocess.run(
-            [sys.executable, "-m", "workbench", *map(str, words)], cwd=tmp_path / "code", env=environment,
-            capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        return done.returncode, done.stdout, done.stderr
+    process = subprocess.Popen(
+        [sys.executable, "-c", COMMANDS], cwd=tmp_path / "code", env=environment, text=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    )  # fmt: skip
 
-    return run
+    def run(*words: object) -> tuple[int, str, str]:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        print(json.dumps([str(word) for word in words]), file=process.stdin, flush=True)
+        code, out, err = json.loads(process.stdout.readline())
+        return code, out, err
+
+    with process:
+        yield run
 
 
 @pytest.fixture

@@ -168,5 +168,4 @@ def test_what_is_malformed_is_refused_with_where_it_is(
 def test_answers_load_neither_torch_nor_ray_nor_pandas_and_rates_no_numpy(tmp_path: Path) -> None:
     heavy = "torch ray pandas optuna plotly"
     run_without(f"{heavy} numpy", RATE)
-    run_without(heavy, budget_words(tmp_path))
-    run_without(heavy, batch_words(tmp_path))
+    run_without(heavy, budget_words(tmp_path), batch_words(tmp_path))

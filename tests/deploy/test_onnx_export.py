@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from onnxscript import TracedOnnxFunction
 from torch import nn
 
 from workbench.deploy.onnx_export import difference_of, write_onnx
@@ -26,6 +25,8 @@ def test_several_inputs_keep_their_names_and_take_any_batch(tmp_path: Path) -> N
 
 
 def test_the_operators_of_onnx_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from onnxscript import TracedOnnxFunction  # not where tests are collected: loading it takes a second
+
     write_onnx(nn.Linear(3, 2), torch.ones(2, 3), tmp_path / "first.onnx")
     reading = TracedOnnxFunction.function_ir
     num_read = 0

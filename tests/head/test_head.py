@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -197,16 +198,6 @@ def test_a_killed_keeper_takes_ray_along_and_the_next_start_clears_away(home):
     assert not Path(known.temp_dir).exists()
 
 
-def test_processes_that_start_at_once_share_one_head(home):
-    environment = {**os.environ, "WORKBENCH_HOME": str(home)}
-    both = [
-        subprocess.Popen([sys.executable, "-c", CONNECT], env=environment, stdout=subprocess.PIPE, text=True)
-        for _ in range(2)
-    ]
-    pids = {process.communicate(timeout=120)[0].split()[1] for process in both}
-    assert len(pids) == 1
-
-
 def start_and_kill(home: Path) -> psutil.Process:
     """Kill a process while the head starts that it wants; return the keeper."""
     starting = home / "head" / "starting.json"
@@ -221,12 +212,34 @@ def start_and_kill(home: Path) -> psutil.Process:
     return psutil.Process(json.loads(starting.read_text())["pid"])
 
 
-def test_a_head_whose_caller_was_killed_while_it_started_serves_the_next_one(home):
-    keeper = start_and_kill(home)
-    run_python(CONNECT, home)
+@pytest.fixture(scope="module")
+def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, list[str]]]:
+    """The home of a head that three processes wanted at once, one of them was killed, and what they print."""
+    home = tmp_path_factory.mktemp("started")
+    environment = {**os.environ, "WORKBENCH_HOME": str(home)}
+    callers = [
+        subprocess.Popen([sys.executable, "-c", CONNECT], env=environment, stdout=subprocess.PIPE, text=True)
+        for _ in range(3)
+    ]
+    starting = home / "head" / "starting.json"
+    wait_until(starting.exists, 60)
+    keeper = psutil.Process(json.loads(starting.read_text())["pid"])
+    next(caller for caller in callers if caller.pid == keeper.ppid()).kill()
+    yield home, [str(keeper.pid), *(caller.communicate(timeout=120)[0] for caller in callers)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("WORKBENCH_HOME", str(home))
+        local_head.shutdown()
+
+
+def test_processes_that_want_a_head_at_once_share_one_also_if_the_one_that_starts_it_is_killed(
+    started, monkeypatch
+):
+    home, (keeper_pid, *printed) = started
+    monkeypatch.setenv("WORKBENCH_HOME", str(home))
+    assert [answer.split() for answer in printed if answer] == [["1.0", keeper_pid]] * 2
     known = local_head.status()
     assert known is not None
-    assert known.pid == keeper.pid
+    assert str(known.pid) == keeper_pid
     assert not (home / "head" / "starting.json").exists()
 
 
@@ -253,10 +266,10 @@ except RunError as error:
 """
 
 
-def test_a_head_that_ends_while_it_is_needed_is_an_error_in_words(home):
+def test_a_head_that_ends_while_it_is_needed_is_an_error_in_words(started):
     finished = subprocess.run(
         [sys.executable, "-c", ATTACH_AND_LOSE], capture_output=True, text=True,
-        env={**os.environ, "WORKBENCH_HOME": str(home)}, timeout=120, check=False,
+        env={**os.environ, "WORKBENCH_HOME": str(started[0])}, timeout=120, check=False,
     )  # fmt: skip
     # The block ends with the error, unless leaving it takes so long that Ray would end the process.
     printed = finished.stdout + finished.stderr

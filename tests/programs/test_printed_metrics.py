@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tensorboardX import SummaryWriter
 
 from workbench.programs.printed_metrics import Lines, pattern_reader, read_line
 from workbench.programs.wandb_metrics import WandbFolder
@@ -129,6 +128,8 @@ def test_a_file_that_is_written_anew_is_not_counted_twice(tmp_path: Path) -> Non
 
 
 def test_event_files_of_tensorboard(tmp_path: Path) -> None:
+    from tensorboardX import SummaryWriter  # not where tests are collected: loading it takes a second
+
     with SummaryWriter(str(tmp_path / "old")) as writer:
         writer.add_scalar("loss", 9.0, 1)
     folder = EventFolder(tmp_path)

@@ -19,7 +19,9 @@ from workbench.strategies.group import open_meeting_point
 
 _CONTEXT = multiprocessing.get_context("forkserver")
 # Each has loaded torch when it starts, and what training and dividing a model import of it.
-_CONTEXT.set_forkserver_preload(["workbench.probes.preloaded", "torch.distributed.tensor"])
+_CONTEXT.set_forkserver_preload(
+    ["workbench.probes.preloaded", "torch.distributed.tensor", "torch.distributed.fsdp", "torch._dynamo"]
+)
 NAME = "worker of tests"
 _workers: list[tuple[multiprocessing.process.BaseProcess, Any]] = []
 _numbers = itertools.count()

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.services.programs import PREAMBLE, Program
+from tests.services.programs import Program
 from workbench.experiment import Experiment
 from workbench.store import Store
 
@@ -45,12 +42,9 @@ def start() -> Iterator[Callable[..., Program]]:
     programs: list[Program] = []
 
     def start_program(source: str, *arguments: str) -> Program:
-        command = [sys.executable, "-c", PREAMBLE + textwrap.dedent(source), *arguments]
-        program = Program(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        programs.append(program)
-        return program
+        programs.append(Program(source, arguments))
+        return programs[-1]
 
     yield start_program
     for program in programs:
-        program.kill()
-        program.communicate()
+        program.end()

@@ -68,7 +68,7 @@ def test_readers_see_every_event_once_and_in_order_while_another_writes(
         looks += 1
     assert seen == [(n + 1, str(n)) for n in range(num_events)]
     assert looks > 5
-    assert program.wait(timeout=20) == 0
+    assert program.wait(20) == 0
 
 
 def test_following_ends_with_the_run_and_misses_nothing(
@@ -79,17 +79,17 @@ def test_following_ends_with_the_run_and_misses_nothing(
     followed = list(store.follow(run_id, after=10, poll_s=0.02))
     assert [stored.seq for stored in followed] == list(range(11, 502))
     assert isinstance(followed[-1].event, RunStateChanged)
-    assert program.wait(timeout=20) == 0
+    assert program.wait(20) == 0
 
 
 def test_second_writer_is_refused_until_the_first_is_killed(
     start: Start, store: Store, url: str, experiment: Experiment
 ) -> None:
     run_id = store.create_run(experiment)
-    program = start(HOLD, url, run_id, "0.5")
+    program = start(HOLD, url, run_id, "3")
     assert program.read_word() == "ready"
-    # Longer than the lease lasts without a heartbeat: that it is still held shows that the heart beats.
-    time.sleep(1.2)
+    first_unix_s = store.run(run_id).heartbeat_unix_s
+    wait_until(lambda: store.run(run_id).heartbeat_unix_s != first_unix_s, what="a heartbeat")
     with pytest.raises(LeaseError, match=f"driven by process {program.pid} on beside"):
         store.writer(run_id, owner_pid=os.getpid(), owner_host="here")
     assert store.run(run_id).state == "running"
@@ -154,7 +154,7 @@ def test_writer_that_slept_through_its_lease_cannot_append(
         program.send_signal(signal.SIGCONT)
         program.tell("go")
         assert program.read_word() == "LeaseError True"
-        assert program.wait(timeout=10) == 0
+        assert program.wait(10) == 0
         assert writer.append(Noted(level="info", message="mine")) == 2
     assert [stored.seq for stored in store.events(run_id)] == [1, 2]
 
@@ -173,7 +173,7 @@ def test_killed_writer_leaves_whole_batches(
     """
     program = start(source, url, run_id)
     assert program.read_word() == "ready"
-    time.sleep(0.3)
+    wait_until(lambda: store.run(run_id).last_seq > 200)
     program.send_signal(signal.SIGKILL)
     program.wait()
     stored = store.events(run_id)
@@ -203,15 +203,20 @@ def test_processes_that_open_a_new_store_at_once_all_succeed(
     start: Start, tmp_path: Path, request: pytest.FixtureRequest, kind: str
 ) -> None:
     source = """
-    while time.time() < float(sys.argv[2]):
+    say("ready")
+    begin_unix_s = float(sys.stdin.readline())
+    while time.time() < begin_unix_s:
         pass
     store = Store.open(sys.argv[1])
     say(len(store.runs()))
     """
     path = str(tmp_path / "new" / "folder" / "store.sqlite")
     new = path if kind == "sqlite" else request.getfixturevalue("postgresql_url")
-    begin_unix_s = str(time.time() + 1.5)
-    programs = [start(source, new, begin_unix_s) for _ in range(4)]
+    programs = [start(source, new) for _ in range(4)]
+    assert [program.read_word() for program in programs] == ["ready"] * 4
+    begin_unix_s = time.time() + 0.1
+    for program in programs:
+        program.tell(str(begin_unix_s))
     assert [program.read_words() for program in programs] == [["0"]] * 4
 
 
@@ -227,7 +232,7 @@ def test_drivers_of_several_runs_do_not_disturb_each_other_or_their_readers(
     for run_id, numbers in seen.items():
         numbers += [stored.seq for stored in store.events(run_id, after=len(numbers))]
     assert list(seen.values()) == [list(range(1, 302))] * 3
-    assert [program.wait(timeout=20) for program in programs] == [0] * 3
+    assert [program.wait(20) for program in programs] == [0] * 3
 
 
 def test_of_processes_that_want_the_lease_at_once_one_gets_it(
@@ -250,8 +255,9 @@ def test_of_processes_that_want_the_lease_at_once_one_gets_it(
     assert [program.read_word() for program in programs] == ["ready"] * 3
     for _ in range(5):
         run_id = store.create_run(experiment)
+        begin_unix_s = time.time() + 0.1
         for program in programs:
-            program.tell(f"{run_id} {time.time() + 0.1}")
+            program.tell(f"{run_id} {begin_unix_s}")
         said = sorted(program.read_word() for program in programs)
         assert said == ["LeaseError", "LeaseError", "got it"]
         assert store.run(run_id).last_seq == 1

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import ray.tune
 
 from tests.services.sweeps import Sweep
 from workbench.events import TrialEnded, TrialReported
@@ -147,15 +146,17 @@ def test_a_trial_that_breaks_a_limit_is_never_the_best(store: Store) -> None:
 def test_a_run_ends_at_its_limit(
     store: Store, fields: dict[str, object], reason: str, num_trials: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kept: list[dict[str, object]] = []
-    fit = ray.tune.Tuner.fit
+    from workbench.sweeps.tune_names import tune  # not where tests are collected: loading it takes seconds
 
-    def observed_fit(tuner: ray.tune.Tuner) -> ray.tune.ResultGrid:
+    kept: list[dict[str, object]] = []
+    fit = tune.Tuner.fit
+
+    def observed_fit(tuner: tune.Tuner) -> tune.ResultGrid:
         results = fit(tuner)
         kept.extend(trial.run_metadata.metric_analysis for trial in results._experiment_analysis.trials)
         return results
 
-    monkeypatch.setattr(ray.tune.Tuner, "fit", observed_fit)
+    monkeypatch.setattr(tune.Tuner, "fit", observed_fit)
     sweep = Sweep.create(store, "curve", **fields).launch("inline")
 
     assert kept, "Tune ran no trial"

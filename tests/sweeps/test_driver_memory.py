@@ -7,7 +7,6 @@ import tracemalloc
 from typing import Any
 
 import pytest
-from ray.tune.experiment import Trial as TuneTrial
 
 from tests.services.sweeps import Sweep
 from workbench.advisor.trial_speeds import TrialSpeeds
@@ -17,8 +16,6 @@ from workbench.experiment import Experiment
 from workbench.history import History
 from workbench.store import Store
 from workbench.study import Study
-from workbench.sweeps.driver import Driver
-from workbench.sweeps.messages import Order
 
 MAX_BYTES_PER_TRIAL = 6000
 """Two parameters and a value, as the history, the study and Optuna have them."""
@@ -86,6 +83,11 @@ def test_an_ended_trial_takes_few_bytes() -> None:
 @pytest.mark.ray
 @pytest.mark.usefixtures("free_pool")
 def test_tune_forgets_trials_that_have_ended(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    from ray.tune.experiment import Trial as TuneTrial  # not where tests are collected: loading takes seconds
+
+    from workbench.sweeps.driver import Driver
+    from workbench.sweeps.messages import Order
+
     counts: list[int] = []
     next_order = Driver.next_order
 

@@ -18,11 +18,9 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from ray.air.execution._internal.tracked_actor import TrackedActor
-from ray.tune.execution import tune_controller
-
 from workbench.sweeps.coordinator import Coordinator
 from workbench.sweeps.messages import ORDER_KEY
+from workbench.sweeps.tune_names import TrackedActor, tune_controller
 
 logger = logging.getLogger(__name__)
 

@@ -10,12 +10,9 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from ray.tune.progress_reporter import TrialProgressCallback
-from ray.tune.schedulers import FIFOScheduler, TrialScheduler
-from ray.tune.search import Searcher
-
 from workbench.events import Event
 from workbench.sweeps.messages import EVENTS_KEY, ORDER_KEY, Order
+from workbench.sweeps.tune_names import FIFOScheduler, Searcher, TrialProgressCallback, TrialScheduler
 
 
 class Conductor(Protocol):

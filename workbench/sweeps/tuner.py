@@ -13,11 +13,11 @@ import threading
 from pathlib import Path
 from typing import Any
 
-import ray.tune
 from ray._private import worker as ray_worker
 
 from workbench.sweeps import coordinator_threads
 from workbench.sweeps.tune_adapters import Conductor, NoProgress, StudyScheduler, StudySearcher
+from workbench.sweeps.tune_names import tune
 
 NEVER_S = "1000000000"
 UNLIMITED = "1000000"
@@ -48,25 +48,25 @@ def fit(conductor: Conductor, name: str) -> None:
     logging.getLogger("ray.tune.utils.util").setLevel(logging.ERROR)
     prefix, session_folder = _clear_scratch(name)
     with _REGISTERING:
-        ray.tune.register_trainable(_TRAINABLE, ray.tune.Trainable)
+        tune.register_trainable(_TRAINABLE, tune.Trainable)
     searcher = StudySearcher(conductor)
     with tempfile.TemporaryDirectory(prefix=prefix, dir=session_folder) as scratch:
-        tuner = ray.tune.Tuner(
+        tuner = tune.Tuner(
             _TRAINABLE,
-            tune_config=ray.tune.TuneConfig(
+            tune_config=tune.TuneConfig(
                 search_alg=searcher,
                 scheduler=StudyScheduler(conductor, searcher),
                 num_samples=-1,
                 reuse_actors=True,
                 trial_dirname_creator=lambda trial: trial.trial_id,
             ),
-            run_config=ray.tune.RunConfig(
+            run_config=tune.RunConfig(
                 name=name,
                 storage_path=scratch,
                 verbose=0,
-                progress_reporter=ray.tune.CLIReporter(),
+                progress_reporter=tune.CLIReporter(),
                 callbacks=[NoProgress()],
-                checkpoint_config=ray.tune.CheckpointConfig(checkpoint_frequency=0, checkpoint_at_end=False),
+                checkpoint_config=tune.CheckpointConfig(checkpoint_frequency=0, checkpoint_at_end=False),
             ),
         )
         try:

@@ -6,7 +6,8 @@ the real one when its function is first called.
 
 A process that waits for its first work meanwhile imports the packages that drivers need,
 unless no processes are wanted for runs to come. This project is not among them: what is idle would go on with
-the code of yesterday.
+the code of yesterday. Ray Tune, which they need, imports Ray Data, which only Ray Train uses: drivers and
+processes that wait import Tune without it.
 
 Python runs a module of this name at its start, before it runs anything else. This one then runs the module of
 the same name that it hides, if there is one, and takes its folder off the path of what a worker starts. It
@@ -21,12 +22,14 @@ import importlib.util
 import os
 import sys
 import threading
+from collections.abc import Iterator
 from importlib.machinery import PathFinder
 from types import ModuleType
 from typing import Any
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 _GRAMMAR = "rfc3987_syntax"
+_DATA = "ray.data"
 _NUM_SPARE = "WORKBENCH_SPARE_PROCESSES"
 _LOCK = threading.RLock()
 _PRELOADED = ("ray.tune", "sqlalchemy", "pydantic", "optuna", "prometheus_client", "ruamel.yaml")
@@ -34,7 +37,22 @@ _IDLE_S = 0.5
 """A process that somebody waits for has its work sooner after it has loaded."""
 
 
-class _StandIn(ModuleType):
+class _Deferred(ModuleType):
+    """Takes the place of a package until something of it is used."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self._real(), name)
+
+    def _real(self) -> ModuleType:
+        with _LOCK:
+            if sys.modules.get(self.__name__) is self:
+                del sys.modules[self.__name__]
+            return importlib.import_module(self.__name__)
+
+
+class _StandIn(_Deferred):
     """Has the function that jsonschema imports; what else the package has comes from the real module.
 
     Pickling looks for a name in every module: only one that the package defines is a reason to import it.
@@ -46,7 +64,7 @@ class _StandIn(ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or not self._defines(name):
             raise AttributeError(name)
-        return getattr(self._real(), name)
+        return super().__getattr__(name)
 
     def _defines(self, name: str) -> bool:
         import re  # most processes have no use for it here
@@ -59,21 +77,33 @@ class _StandIn(ModuleType):
                         return True
         return False
 
-    def _real(self) -> ModuleType:
-        with _LOCK:
-            if sys.modules.get(_GRAMMAR) is self:
-                del sys.modules[_GRAMMAR]
-            return importlib.import_module(_GRAMMAR)
-
 
 def defer_grammar() -> None:
     """Let the next import of `rfc3987_syntax` return at once, where it is installed and not yet imported."""
-    if _GRAMMAR in sys.modules or (spec := importlib.util.find_spec(_GRAMMAR)) is None:
+    _defer(_StandIn(_GRAMMAR))
+
+
+@contextlib.contextmanager
+def without_ray_data() -> Iterator[None]:
+    """Let Ray Tune be imported without Ray Data, which is imported as usual where it is used."""
+    module: Any = _Deferred(_DATA)
+    module.Dataset = object  # Tune annotates an argument with it
+    _defer(module)
+    try:
+        yield
+    finally:
+        if sys.modules.get(_DATA) is module:
+            del sys.modules[_DATA]
+
+
+def _defer(module: ModuleType) -> None:
+    """Let a package that is installed and not yet imported be imported when something of it is used."""
+    name = module.__name__
+    if name in sys.modules or (spec := importlib.util.find_spec(name)) is None:
         return
-    module = _StandIn(_GRAMMAR)
     module.__spec__ = spec
     module.__path__ = list(spec.submodule_search_locations or ())
-    sys.modules[_GRAMMAR] = module
+    sys.modules[name] = module
 
 
 def _run_hidden() -> None:
@@ -109,7 +139,7 @@ def _preload_while_idle() -> None:
         if title.startswith("ray::") and title != "ray::IDLE":
             return
     for name in _PRELOADED:
-        with contextlib.suppress(ImportError):
+        with contextlib.suppress(ImportError), without_ray_data():
             importlib.import_module(name)
 
 
