@@ -81,7 +81,7 @@ def test_steps_are_predicted_as_they_were_measured_on_limited_links(link: str) -
         assert each.step_time_s.value == pytest.approx(took_s, rel=0.2), name
         step = each.step_time_s
         assert each.is_measured == (name == "allreduce")
-        assert each.is_measured or step.low < step.value < step.high
+        assert each.is_measured or COMPUTES_S <= step.low < step.value < step.high
     fastest = min(found.values(), key=lambda each: each.step_time_s.value).exchange
     best_s = min(MEASURED_S[link][name] for name in NAMES)
     assert MEASURED_S[link][fastest] <= 1.1 * best_s

@@ -114,12 +114,14 @@ class OnALink:
     def __init__(self, experiment: Experiment, exchange_s: float) -> None:
         self._experiment, self._exchange_s = experiment, exchange_s
         self.tried: set[tuple[str, str]] = set()
+        self.surveyed: list[int] = []
 
     def probe(
         self, num_workers: int, plans: Sequence[PartialPlan], order: PlanProbe,
         params: Mapping[str, Any],
     ) -> list[PlanMeasured]:  # fmt: skip
         found = []
+        self.surveyed += [num_workers] if order.surveys_links else []
         for each in plans:
             decided = each | PartialPlan.of(workers=num_workers)
             plan = resolve(self._experiment, params, num_train_samples=SAMPLES, decided=decided).plan
@@ -130,6 +132,7 @@ class OnALink:
                     setting=order.setting, plan=plan.to_json(), workers_per_node=[1] * num_workers,
                     num_train_samples=SAMPLES, step_time_s=1e-3 + 1e-4 * plan.micro_batch + waits_s,
                     parts_s={"communication": waits_s} if plan.workers_per_replica == 1 else {},
+                    all_reduce_s={"4096": 1e-3} if order.surveys_links else {},
                 )
             )  # fmt: skip
         return found
@@ -155,6 +158,12 @@ def test_where_gradients_take_longer_than_the_step_the_model_is_divided_instead(
     }  # fmt: skip
     best = measurer.fastest_plans("time", None)[0]
     assert (best.strategy, best.stages, best.pipeline_schedule) == ("pipeline", 2, "zero_bubble")
+
+
+def test_links_are_surveyed_once_for_all_plans_of_the_same_workers() -> None:
+    bench = survey_link(exchange_s=2.0)[1]
+    assert len(bench.tried) > 1
+    assert bench.surveyed == [2]
 
 
 def test_micro_batches_in_stages_are_compared_in_both_orders_where_stages_are_searched() -> None:

@@ -18,6 +18,7 @@ ignores the plugin where workers have no accelerators.
 from __future__ import annotations
 
 import argparse
+import importlib
 import itertools
 import json
 import os
@@ -177,9 +178,9 @@ def build_timed(_config: Mapping[str, Any]) -> nn.Module:
 
 
 def probe_links(rank: int, num_workers: int, meeting: str, exchanges: Sequence[str]) -> dict[str, Any]:
-    """Measure `ddp` with each exchange, and the links, as the advisor does.
+    """Measure `ddp` with each exchange, and the links, as the advisor does on workers that are warm.
 
-    Without exchanges, those that divide the model are measured.
+    Without exchanges, those that divide the model are measured. The first probe surveys the links.
 
     Returns:
         The events and the seconds that it took.
@@ -199,13 +200,20 @@ def probe_links(rank: int, num_workers: int, meeting: str, exchanges: Sequence[s
         ),
     ]  # fmt: skip
     # The first probe, from which the others follow, is longer.
-    longest_s = PROBE_S if exchanges == [USUAL] else PROBE_S / 4
-    order = PlanProbe(tuple(plans), warmup_steps=2, num_steps=STEPS_IN_TURN, longest_s=longest_s)
+    is_first = exchanges == [USUAL]
+    order = PlanProbe(
+        tuple(plans), warmup_steps=2, num_steps=STEPS_IN_TURN, longest_s=PROBE_S if is_first else PROBE_S / 4,
+        surveys_links=is_first,
+    )  # fmt: skip
     found: list[Event] = []
     task = TrialTask(
         "benchmark", 0, 0, experiment.model_dump_json(), rank=rank, num_workers=num_workers,
         meeting=meeting, measurement=order,
     )  # fmt: skip
+    importlib.import_module("workbench.probes.plan_probe")
+    for name in ("ddp", *DIVIDING):
+        STRATEGIES.load(name)
+    Group(rank, num_workers, None, meeting.replace("/bench", "/warm")).close()
     began_s = time.perf_counter()
     ended = run_trial(task, lambda event: found.append(event) is not None)
     assert ended.state == "complete", ended.traceback

@@ -39,6 +39,16 @@ def test_replicas_of_stages_divide_what_they_hold() -> None:
     assert [way.to_json() for way in all_ways(plan, has_blocks=False)] == [{"shard": 2}]
 
 
+def test_stages_that_compute_blocks_again_do_so_in_an_order_that_allows_it() -> None:
+    plan = PartialPlan.of(
+        workers=2, micro_batch=1, accumulation=4, strategy="pipeline", stages=2, recompute="none",
+        pipeline_schedule="zero_bubble",
+    )  # fmt: skip
+    assert [way.to_json() for way in all_ways(plan, has_blocks=True)] == [
+        {"recompute": "blocks", "pipeline_schedule": "1f1b"}
+    ]
+
+
 @given(
     micro_batch=st.integers(1, 64), workers=st.integers(1, 8), has_blocks=st.booleans(),
     strategy=st.sampled_from(OF_SEVERAL), exchange=st.sampled_from(["allreduce", "powersgd"]),

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import itertools
 from fractions import Fraction
+from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.advisor.test_plans import choose, make_experiment
+from workbench.advisor.variants import alternatives, combinations, divided
+from workbench.errors import ExperimentError
 from workbench.plan import DIMENSIONS
+from workbench.planning.settings import resolve
 from workbench.strategies.pipeline_order import duration, most_under_way, order
 
 SCHEDULES = next(each.choices for each in DIMENSIONS if each.name == "pipeline_schedule") or ()
@@ -71,3 +77,19 @@ def test_gradients_of_weights_fill_the_time_in_which_stages_wait() -> None:
         plain = duration("1f1b", num_stages, num_micro_batches)
         assert duration("zero_bubble", num_stages, num_micro_batches) < plain
         assert duration("gpipe", num_stages, num_micro_batches) == plain
+
+
+@pytest.mark.parametrize("other", [{"recompute": "blocks"}, {"shard": 2, "workers": 4}])
+def test_an_order_that_another_way_rules_out_is_refused_and_not_tried(other: dict[str, Any]) -> None:
+    plan: dict[str, Any] = {"stages": 2, "strategy": "pipeline", **other}
+    with pytest.raises(ExperimentError, match=f"zero_bubble with plan.{next(iter(other))}"):
+        resolve(make_experiment(plan=plan | {"schedule": "zero_bubble"}), {}, num_train_samples=1000)
+    choices = choose(make_experiment(plan=plan))
+    base = choices.usual_variant
+    tried = [
+        *alternatives(base, choices.options, "speed"), *combinations(base, choices.options, "memory"),
+        *divided(base, choices.options),
+    ]  # fmt: skip
+    assert base.get("pipeline_schedule") == "1f1b"
+    assert tried
+    assert all(each.get("pipeline_schedule") == "1f1b" for each in tried)

@@ -97,7 +97,7 @@ def forecast_exchanges(
 
 
 def worth_timing(measured: Sequence[PlanMeasured], names: Iterable[str]) -> set[str]:
-    """Return which exchanges to time: exact ones, unknown ones, and those that are predicted to be fastest.
+    """Return which exchanges to time: exact ones, unknown ones, and those that may well be the fastest.
 
     Args:
         measured: Of one setting; where it allows no prediction, all are worth it.
@@ -114,7 +114,7 @@ def worth_timing(measured: Sequence[PlanMeasured], names: Iterable[str]) -> set[
         # What needs more steps must at least make faster ones.
         CLEARLY_FASTER * exact[0].step_time_s.value if exact else float("inf"),
     )
-    slow = {each.exchange for each in others if each.step_time_s.value > longest_s}
+    slow = {each.exchange for each in others if each.step_time_s.low > longest_s}
     return wanted - slow - {each.exchange for each in others[_MAX_TIMED:]}
 
 
@@ -193,8 +193,11 @@ def _forecast(
         exact = timed.get(own)
         sends_s, width = agreement[0] * (seen if traffic["is_overlapped"] else 1.0), agreement[1]
         steps = float(traffic["period"])
-        value = computes_s + (sends_s + float(traffic["compute_s"])) / steps
-        estimate = Estimate(value, value / width, value * width)
+        value, low, high = (
+            computes_s + (sends_s * factor + float(traffic["compute_s"])) / steps
+            for factor in (1.0, 1.0 / width, width)
+        )
+        estimate = Estimate(value, low, high)
         if exact is not None and exact.step_time_s is not None:
             spread_s = exact.step_time_spread_s or 0.0
             took_s = exact.step_time_s

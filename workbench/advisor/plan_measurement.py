@@ -269,7 +269,7 @@ class PlanMeasurer:
         params = {**self.choices.params, "global_batch": "auto"}
         for placement in PLACEMENTS:
             self._bench.put(placement)
-            found = self._probe(plan.workers, [PartialPlan.of_plan(plan)], params)[0]
+            found = self._probe(plan.workers, [PartialPlan.of_plan(plan)], params, surveys_links=True)[0]
             self.placements_s[placement] = found.step_time_s or math.inf
         if self.placements_s["spread"] < (1.0 - SAME) * self.placements_s["pack"]:
             self.placement = "spread"
@@ -329,8 +329,10 @@ class PlanMeasurer:
         )
 
     def _probe(
-        self, workers: int, plans: Sequence[PartialPlan], params: dict[str, JsonValue]
-    ) -> list[PlanMeasured]:
+        self, workers: int, plans: Sequence[PartialPlan], params: dict[str, JsonValue], *,
+        surveys_links: bool = False,
+    ) -> list[PlanMeasured]:  # fmt: skip
+        """Measure plans, and the links where they were not yet, or may be others."""
         share_s = _PROBE_PART * self._budget_s / (_BATCHES_FIRST + 2 * _BATCHES_MORE)
         limit = self._around.limit_bytes
         order = PlanProbe(
@@ -339,7 +341,10 @@ class PlanMeasurer:
             limit_bytes=None if limit is None else int(limit),
             setting=self._around.setting,
             measures_power=self._measures_power,
-        )
+            surveys_links=surveys_links or not any(
+                each.all_reduce_s and sum(each.workers_per_node) == workers for each in self._measured
+            ),
+        )  # fmt: skip
         began_s = self._clock()
         found = self._bench.probe(workers, plans, order, params)
         # Less than a moment cannot be divided by.

@@ -26,7 +26,7 @@ from workbench.performance.topology import Topology
 from workbench.plan import Plan
 from workbench.strategies import STRATEGIES
 from workbench.strategies.capabilities import BY_AXIS, capabilities_of
-from workbench.strategies.pipeline_order import duration, pipeline_schedule_of
+from workbench.strategies.pipeline_order import duration
 from workbench.workers.admission import Placement
 
 # More micro steps than memory requires are rarely faster: this many ways to divide a batch are compared.
@@ -250,9 +250,7 @@ def _flow(plan: Plan) -> float:
     """Return how many times as long as one micro batch alone all of them take through the stages."""
     if plan.stages == 1:
         return 1.0
-    lasts, alone = (
-        duration(pipeline_schedule_of(plan), plan.stages, count) for count in (plan.accumulation, 1)
-    )
+    lasts, alone = (duration(plan.pipeline_schedule, plan.stages, count) for count in (plan.accumulation, 1))
     return lasts / alone
 
 

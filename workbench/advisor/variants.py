@@ -18,6 +18,7 @@ from workbench.exchanges.capabilities import capabilities_of as capabilities_of_
 from workbench.plan import EXCHANGE_OPTIONS, SIZES, VARIANT, AdvisedFor, PartialPlan, Plan, PlanValue
 from workbench.strategies import STRATEGIES
 from workbench.strategies.capabilities import BY_AXIS, capabilities_of, strategy_for_many, strategy_on
+from workbench.strategies.pipeline_order import can_compute
 
 Variant = PartialPlan
 """The dimensions of a plan that are not factors of the global batch, all decided."""
@@ -75,7 +76,7 @@ def alternatives(
         names = [each.name for each in (dimension, *belonging)]
         for values in itertools.product(*(options[name] for name in names)):
             found = with_options(base | PartialPlan.of(**dict(zip(names, values, strict=True))), options)
-            if found not in seen:
+            if found not in seen and can_compute(found):
                 seen.add(found)
                 yield found
 
@@ -83,10 +84,12 @@ def alternatives(
 def combinations(
     base: Variant, options: Mapping[str, Sequence[PlanValue]], advised_for: AdvisedFor
 ) -> Iterator[Variant]:
-    """Yield `base` with every combination of the dimensions to change; arguments as in `alternatives`."""
+    """Yield `base` with all possible values of the dimensions to change; arguments as in `alternatives`."""
     names = [dimension.name for dimension in VARIANT if dimension.advised_for == advised_for]
     for values in itertools.product(*(options[name] for name in names)):
-        yield with_options(base | PartialPlan.of(**dict(zip(names, values, strict=True))), options)
+        found = with_options(base | PartialPlan.of(**dict(zip(names, values, strict=True))), options)
+        if can_compute(found):
+            yield found
 
 
 def exchange_options(options: Mapping[str, tuple[PlanValue, ...]]) -> dict[str, tuple[PlanValue, ...]]:
@@ -116,7 +119,9 @@ def divided(base: Variant, options: Mapping[str, Sequence[PlanValue]]) -> Iterat
         for size, schedule in itertools.product(options[axis], schedules):
             if size != 1:
                 axes = dict.fromkeys(BY_AXIS, 1) | {axis: size}
-                yield plain | PartialPlan.of(strategy=name, pipeline_schedule=schedule, **axes)
+                found = plain | PartialPlan.of(strategy=name, pipeline_schedule=schedule, **axes)
+                if can_compute(found):
+                    yield found
 
 
 def _usual_form(plan: Plan) -> Plan:

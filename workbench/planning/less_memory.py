@@ -13,11 +13,12 @@ from typing import Any
 from workbench.exchanges.capabilities import USUAL
 from workbench.experiment import Experiment
 from workbench.experiment.private import is_private
-from workbench.plan import PartialPlan
+from workbench.plan import PartialPlan, Plan
 from workbench.planning.batch_division import smaller_micro_batch
 from workbench.planning.settings import fitted_of
 from workbench.strategies import STRATEGIES
 from workbench.strategies.capabilities import Capabilities, capabilities_of, strategies_that
+from workbench.strategies.pipeline_order import can_compute
 
 WAYS = ("recompute", "strategy", "shard")
 """The dimensions of a plan that may change beside the division of its batch."""
@@ -76,14 +77,19 @@ def _ways(plan: PartialPlan, has_blocks: bool) -> Iterator[PartialPlan]:
     if smaller is not None:
         yield smaller
     if has_blocks and plan.get("recompute") == "none":
-        yield PartialPlan.of(recompute="blocks")
+        yield _in_usual_order(plan, PartialPlan.of(recompute="blocks"))
     for name in _saving_strategies(plan):
         yield PartialPlan.of(strategy=name)
     name, replicas = plan.get("strategy"), plan.replicas or 1
     if isinstance(name, str) and name in STRATEGIES and plan.shard == 0 and replicas > 1:
         able = capabilities_of(name)
         if able.takes_shard and able.axis is not None:
-            yield PartialPlan.of(shard=replicas)
+            yield _in_usual_order(plan, PartialPlan.of(shard=replicas))
+
+
+def _in_usual_order(plan: PartialPlan, way: PartialPlan) -> PartialPlan:
+    """Return a change to a plan, with the usual order of tasks where stages cannot keep theirs."""
+    return way if can_compute(plan | way) else way | PartialPlan.of(pipeline_schedule=Plan.pipeline_schedule)
 
 
 def _is_tried(way: PartialPlan, before: PartialPlan) -> bool:

@@ -16,6 +16,7 @@ from workbench.plan import EXCHANGE_OPTIONS, VARIANT, Hardware, PartialPlan, Pla
 from workbench.plan.dimension import size_bytes
 from workbench.strategies import STRATEGIES
 from workbench.strategies.capabilities import BY_AXIS, capabilities_of, strategies_that, strategy_on
+from workbench.strategies.pipeline_order import can_compute
 
 
 def resolve_plan(
@@ -56,6 +57,7 @@ def resolve_plan(
     _check_precision(plan, hardware, params)
     _check_strategy(plan, params)
     _check_shard(plan, params)
+    _check_schedule(plan, params)
     _check_bucket(plan, params)
     _check_gradient_hook(plan, training, params)
     _check_exchange(plan, training, params)
@@ -203,6 +205,18 @@ def _check_shard(plan: Plan, params: Mapping[str, JsonValue]) -> None:
             field=field_of("plan", "shard", params),
             allowed=f"auto, or a number that divides the {replicas}",
         )
+
+
+def _check_schedule(plan: Plan, params: Mapping[str, JsonValue]) -> None:
+    """Refuse an order of tasks in which the stages cannot compute."""
+    if can_compute(PartialPlan.of_plan(plan)):
+        return
+    reason = "recompute" if plan.recompute != "none" else "shard"
+    raise ExperimentError(
+        f"stages cannot compute in the order {plan.pipeline_schedule} with plan.{reason}",
+        field=field_of("plan", "pipeline_schedule", params),
+        allowed=f"auto, {Plan.pipeline_schedule}; {plan.pipeline_schedule} without plan.{reason}",
+    )
 
 
 def _check_bucket(plan: Plan, params: Mapping[str, JsonValue]) -> None:

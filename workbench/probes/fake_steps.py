@@ -39,7 +39,7 @@ from workbench.strategies.capabilities import capabilities_of, strategy_on
 from workbench.strategies.divided_optimizer import DividedOptimizer
 from workbench.strategies.group import Group, Part, Sent
 from workbench.strategies.kept_blocks import PassCost
-from workbench.strategies.pipeline_order import most_under_way, pipeline_schedule_of
+from workbench.strategies.pipeline_order import most_under_way
 from workbench.strategies.recompute import recompute_blocks
 from workbench.strategies.shards import local_part
 from workbench.strategies.strategy import MicroBatch, OptimizerFactory, StepSettings, Worker
@@ -211,8 +211,8 @@ class FakeTrial:
         # Gradients that a group exchanges stay allocated between steps: as between two micro batches.
         num_micro_batches = 1 if plan.workers * plan.accumulation == 1 else 2
         if plan.stages > 1:  # no later one holds more than as many as stages have under way, and the next
-            schedule, most = pipeline_schedule_of(plan), plan.accumulation
-            num_micro_batches = min(most, most_under_way(schedule, 0, plan.stages, most) + 1)
+            most = plan.accumulation
+            num_micro_batches = min(most, most_under_way(plan.pipeline_schedule, 0, plan.stages, most) + 1)
         able = capabilities_of(name)
         group = Group()
         if not able.has_whole_step:

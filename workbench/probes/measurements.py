@@ -30,6 +30,7 @@ class PlanProbe:
         setting: What the measurements are stored under.
         measures_power: Whether to measure the power of the devices; steps then continue until their counters
             have moved.
+        surveys_links: Whether to measure what the links carry and what exchanges compute, too.
     """
 
     plans: tuple[PartialPlan, ...]
@@ -39,6 +40,7 @@ class PlanProbe:
     limit_bytes: int | None = None
     setting: str = ""
     measures_power: bool = False
+    surveys_links: bool = True
 
     def run(self, task: TrialTask, report: Callable[[Event], bool]) -> Outcome:
         """Measure the plans, as one worker of the gang."""

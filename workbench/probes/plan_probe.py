@@ -208,8 +208,8 @@ class _Probe:
         peak_bytes = self._most(peak)
         if peak_bytes > self._limit_bytes:
             return self._too_large(peak_bytes)
-        if self._links is None and self._worker.num_workers > 1:
-            self._measure_link(strategy)
+        if order.surveys_links and self._links is None and self._worker.num_workers > 1:
+            self._survey_links(strategy)
         return _Measured(
             times=found[0],
             peak_bytes=peak_bytes,
@@ -218,7 +218,7 @@ class _Probe:
             state_bytes=num_bytes(strategy.state()) if strategy.capabilities.holds_whole_model else None,
         )
 
-    def _measure_link(self, strategy: Strategy) -> None:
+    def _survey_links(self, strategy: Strategy) -> None:
         """Measure what the links carry, and what exchanges would send of such a model, once for all plans."""
         if not strategy.capabilities.takes_exchange:
             return

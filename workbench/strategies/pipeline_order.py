@@ -13,21 +13,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
-from workbench.plan import Plan
+from workbench.plan import PartialPlan
 
 Task = Literal["forward", "backward", "weights"]
 
 
-def pipeline_schedule_of(plan: Plan) -> str:
-    """Return the order in which the stages of a plan compute; `zero_bubble` is not possible everywhere.
+def can_compute(plan: PartialPlan) -> bool:
+    """Return whether the stages of a plan can compute in the order that it names.
 
     Example:
-        >>> pipeline_schedule_of(Plan(stages=2, pipeline_schedule="zero_bubble", shard=2))
-        '1f1b'
+        >>> can_compute(PartialPlan.of(stages=2, pipeline_schedule="zero_bubble", shard=2))
+        False
     """
+    if plan.get("pipeline_schedule") != "zero_bubble" or plan.stages == 1:
+        return True
     # Shards are exchanged in the backward pass, and blocks are computed again to keep little for it.
-    is_possible = plan.shard <= 1 and plan.recompute == "none"
-    return plan.pipeline_schedule if is_possible or plan.pipeline_schedule != "zero_bubble" else "1f1b"
+    return not plan.shard and plan.get("recompute") in (None, "none")
 
 
 def order(schedule: str, stage: int, num_stages: int, num_micro_batches: int) -> Iterator[tuple[Task, int]]:

@@ -40,7 +40,6 @@ from workbench.plan.dimension import size_bytes
 from workbench.planning.plan_resolution import field_of
 from workbench.planning.settings import TrialSettings, reference_lr, resolve
 from workbench.resources.compiler import check_compiler
-from workbench.strategies.pipeline_order import pipeline_schedule_of
 from workbench.strategies.recompute import has_blocks
 from workbench.strategies.single import normalisations
 from workbench.strategies.strategy import StepSettings, Strategy, Worker
@@ -174,7 +173,7 @@ def step_settings(
         group=functools.partial(grouped, groups=groups, steps_per_epoch=steps_per_epoch) if groups else None,
         call=call_of(experiment),
         bucket_bytes=size_bytes(settings.plan.bucket),
-        pipeline_schedule=pipeline_schedule_of(settings.plan),
+        pipeline_schedule=settings.plan.pipeline_schedule,
         shard=settings.plan.shard,
         example=_few_samples(datasets.train) if settings.plan.stages > 1 else None,
         **others,
