@@ -17,6 +17,7 @@ from workbench.deploy.exported_bundle import Exported, add_trial
 from workbench.experiment import Experiment
 from workbench.models.adapters import build_model
 from workbench.models.configurations import FittedConfiguration, configure
+from workbench.models.exits import EarlyExits
 
 
 def write_table(path: Path, num_rows: int = 300) -> pd.DataFrame:
@@ -43,6 +44,36 @@ def build_own(config: dict[str, Any]) -> nn.Module:
     return nn.Sequential(nn.Unfold(2, stride=2), nn.Flatten(), nn.Linear(64, 10))
 
 
+class OwnBlocks(nn.Module):
+    """A model of a user's own that computes a list of blocks, one after another."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begin = nn.Linear(64, 32)
+        self.blocks = nn.ModuleList(nn.Sequential(nn.Linear(32, 32), nn.ReLU()) for _ in range(4))
+        self.end = nn.Linear(32, 10)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        values = self.begin(images.flatten(1)).relu()
+        for block in self.blocks:
+            values = values + block(values)
+        return self.end(values)
+
+
+def build_own_with_exit(config: dict[str, Any]) -> nn.Module:
+    """That model with an exit after two of its blocks."""
+    return EarlyExits(OwnBlocks(), input_shape=(1, 8, 8), num_outputs=10, num_exits=1, weight=0.3)
+
+
+def write_texts(path: Path, num_texts: int = 120) -> None:
+    """Write a table of texts of three classes."""
+    random = np.random.default_rng(0)
+    classes = [["a", "red", "apple"], ["some", "green", "grass"], ["deep", "blue", "sea"]]
+    labels = random.integers(3, size=num_texts)
+    texts = [" ".join(random.choice(classes[label], size=random.integers(1, 7))) for label in labels]
+    pd.DataFrame({"text": texts, "label": labels.astype(str)}).to_csv(path, index=False)
+
+
 def experiment(model: str, data: Any) -> Experiment:
     return Experiment(model=model, data=data, objectives=[{"metric": "val_loss", "goal": "minimize"}])
 
@@ -61,7 +92,11 @@ def trained(model: str, data: Datasets, **values: Any) -> nn.Module:
     *_, grown = configuration.grow(
         inputs.reshape(len(inputs), -1), targets, num_classes=num_classes, num_rounds=1, seed=0
     )
-    return grown
+    made = configuration.build(
+        input_shape=data.input_shape, num_outputs=data.num_outputs, vocabulary_size=None
+    )
+    made.load_state_dict(grown.state_dict())
+    return made
 
 
 def exported(

@@ -1,4 +1,8 @@
+"""Early exits: over every model of the zoo, and over sequences of a user's own."""
+
 from __future__ import annotations
+
+from typing import Any
 
 import pytest
 import torch
@@ -6,46 +10,106 @@ from torch import nn
 from torch.nn import functional
 
 from workbench.errors import ExperimentError
+from workbench.models import MODELS
 from workbench.models.adapters import build_model
-from workbench.models.exits import EarlyExits, joint
+from workbench.models.configurations import FittedConfiguration, configuration_type, configure
+from workbench.models.exits import EarlyExits, check_task, joint
 
-ZOO = [
-    ("mlp", {"exits": 1}),
-    ("convnet", {"num_blocks": 3, "exits": 2}),
-    ("resnet", {"depth": 8, "exits": 2}),
-]
+IMAGE: dict[str, Any] = {"input_shape": (1, 8, 8)}
+TEXT: dict[str, Any] = {"input_shape": (7,), "vocabulary_size": 20}
+ZOO: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "mlp": ({"num_layers": 3, "exits": 1}, IMAGE),
+    "convnet": ({"num_blocks": 3, "exits": 2}, IMAGE),
+    "resnet": ({"depth": 8, "exits": 2}, IMAGE),
+    "lstm": ({"num_layers": 3, "exits": 2, "dropout": 0.1}, TEXT),
+    "transformer": ({"num_layers": 3, "width": 8, "exits": 2}, TEXT),
+    "text_encoder": ({"num_layers": 2, "width": 8, "exits": 1}, TEXT),
+    "one_of": ({"family": "convnet", "convnet_num_blocks": 3, "convnet_exits": 2}, IMAGE),
+}
+"""What a model that is trained by steps is built with, and for which data."""
+FITTED = {"boosted_trees", "forest"}
+WITHOUT = {"forecaster": "numbers", "unet": "each pixel", "detector": "boxes"}
 
 
-def built(model: str, values: dict[str, int]) -> EarlyExits:
+def built(model: str) -> EarlyExits:
     torch.manual_seed(0)
-    found = build_model(model, values, input_shape=(1, 8, 8), num_outputs=10)
+    values, shapes = ZOO[model]
+    found = build_model(model, values, num_outputs=10, **shapes)
     assert isinstance(found, EarlyExits)
     return found
 
 
-@pytest.mark.parametrize(("model", "values"), ZOO)
-def test_the_last_exit_answers_as_the_model_without_exits(model: str, values: dict[str, int]) -> None:
-    found, inputs = built(model, values).eval(), torch.randn(5, 1, 8, 8)
+def inputs_of(model: str) -> torch.Tensor:
+    _, shapes = ZOO[model]
+    if "vocabulary_size" in shapes:
+        return torch.randint(shapes["vocabulary_size"], (6, *shapes["input_shape"]))
+    return torch.randn(6, *shapes["input_shape"])
+
+
+def num_exits_of(model: str) -> int:
+    return next(value for name, value in ZOO[model][0].items() if name.endswith("exits"))
+
+
+def test_every_model_of_the_zoo_has_exits_or_a_reason_to_have_none() -> None:
+    assert ZOO.keys() | FITTED | WITHOUT.keys() == set(MODELS.names())
+    for name in FITTED:
+        assert issubclass(configuration_type(name), FittedConfiguration)
+        assert configure(name, {"exits": 2}).model_dump()["exits"] == 2
+    for name, reason in WITHOUT.items():
+        with pytest.raises(ExperimentError, match=reason) as caught:
+            configure(name, {"exits": 1})
+        assert caught.value.field == "search.exits"
+        assert caught.value.next_step
+
+
+@pytest.mark.parametrize("model", ZOO)
+def test_the_last_exit_answers_as_the_model_without_exits(model: str) -> None:
+    found, inputs = built(model).eval(), inputs_of(model)
     outputs = found.exit_outputs(inputs)
-    assert len(outputs) == found.num_stages == values["exits"] + 1
+    assert len(outputs) == found.num_stages == num_exits_of(model) + 1
+    assert {each.shape for each in outputs} == {(6, 10)}
     torch.testing.assert_close(outputs[-1], found(inputs))
     torch.testing.assert_close(found(inputs), found.model(inputs))
 
 
-@pytest.mark.parametrize(("model", "values"), ZOO)
-def test_the_joint_loss_is_the_weighted_sum_and_reaches_every_exit(
-    model: str, values: dict[str, int]
-) -> None:
-    found, inputs, targets = built(model, values).train(), torch.randn(6, 1, 8, 8), torch.arange(6)
+@pytest.mark.parametrize("model", ZOO)
+def test_stages_pass_on_one_tensor_from_which_the_next_one_computes(model: str) -> None:
+    found, inputs = built(model).eval(), inputs_of(model)
+    values = inputs
+    for number in range(found.num_stages):
+        values = found.stage(number, values)
+        assert values.shape[0] == 6
+        assert values.dtype == torch.float32
+    torch.testing.assert_close(values, found(inputs))
+
+
+@pytest.mark.parametrize("model", ZOO)
+def test_the_joint_loss_is_the_weighted_sum_and_reaches_every_exit(model: str) -> None:
+    found, inputs, targets = built(model).train(), inputs_of(model), torch.arange(6)
     returned = found(inputs)
     loss = joint(functional.cross_entropy)(returned, targets)
-    *early, last = [returned["early_exits"][n] for n in range(values["exits"])] + [returned["logits"]]
+    *early, last = [returned["early_exits"][n] for n in range(num_exits_of(model))] + [returned["logits"]]
     known = functional.cross_entropy(last, targets) + 0.3 * sum(
         functional.cross_entropy(each, targets) for each in early
     )
     torch.testing.assert_close(loss, known)
     loss.backward()
-    assert all(head[-1].weight.grad.abs().sum() > 0 for head in found.heads)
+    assert all(each.grad is not None and torch.isfinite(each.grad).all() for each in found.parameters())
+    for head in found.heads:
+        assert all(each.grad.abs().sum() > 0 for each in head.parameters() if each.grad is not None)
+
+
+def test_an_exit_of_a_text_is_not_changed_by_what_fills_it_up() -> None:
+    found = built("text_encoder").eval()
+    text = torch.tensor([[3, 4, 5, 0, 0, 0, 0]])
+    filled = text.clone()
+    with torch.no_grad():
+        found.model.get_submodule("token_embedding").weight[0] = 0.0  # type: ignore[index]
+        before = found.exit_outputs(text)
+        found.model.get_submodule("token_embedding").weight[0] = 9.0  # type: ignore[index]
+        after = found.exit_outputs(filled)
+    for one, other in zip(before, after, strict=True):
+        torch.testing.assert_close(one, other)
 
 
 def test_a_loss_without_exits_stays_as_it_is() -> None:
@@ -53,15 +117,30 @@ def test_a_loss_without_exits_stays_as_it_is() -> None:
     assert joint(functional.cross_entropy)(outputs, targets) == functional.cross_entropy(outputs, targets)
 
 
-def test_own_sequences_take_exits_and_other_models_are_refused() -> None:
+def test_own_sequences_take_exits() -> None:
     layers = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 3))
     found = EarlyExits(layers, input_shape=(4,), num_outputs=3, num_exits=1, weight=1.0)
     assert [each.shape for each in found.exit_outputs(torch.randn(2, 4))] == [(2, 3), (2, 3)]
-    with pytest.raises(ExperimentError, match="not a sequence"):
-        EarlyExits(nn.Bilinear(2, 2, 2), input_shape=(2,), num_outputs=2, num_exits=1, weight=1.0)
 
 
 def test_more_exits_than_there_are_places_are_refused() -> None:
     with pytest.raises(ExperimentError, match="at most 1") as caught:
-        built("mlp", {"exits": 5})
+        build_model("mlp", {"exits": 5}, input_shape=(1, 8, 8), num_outputs=10)
     assert caught.value.field == "exits"
+
+
+@pytest.mark.parametrize("model", ["lstm", "transformer", "text_encoder"])
+def test_a_model_that_answers_at_every_position_has_no_exits(model: str) -> None:
+    shapes: dict[str, Any] = {"input_shape": (7,), "vocabulary_size": 20, "num_outputs": 20}
+    targets = {"target_shape": (7,), "num_outputs": 4} if model == "text_encoder" else {}
+    with pytest.raises(ExperimentError, match="at every position"):
+        build_model(model, ZOO[model][0], **(shapes | targets))
+
+
+def test_exits_are_refused_where_a_sample_has_not_one_class() -> None:
+    found = built("mlp")
+    check_task(found, "classification", ())
+    check_task(found.model, "regression", ())
+    for task, shape in (("regression", ()), ("classification", (8, 8))):
+        with pytest.raises(ExperimentError, match="probability of one class"):
+            check_task(found, task, shape)

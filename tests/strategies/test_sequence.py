@@ -24,6 +24,12 @@ ZOO: dict[str, tuple[dict[str, Any], torch.Tensor, dict[str, Any]]] = {
         torch.randint(0, 10, (4, 7)),
         {"input_shape": (7,), "vocabulary_size": 10},
     ),
+    "text_encoder": (
+        {"num_layers": 2, "width": 16, "num_heads": 2},
+        torch.tensor([[3, 4, 0, 0], [1, 2, 3, 4]]),
+        {"input_shape": (4,), "vocabulary_size": 20},
+    ),
+    "lstm": ({"num_layers": 2}, torch.rand(4, 7, 3), {"input_shape": (7, 3)}),
 }
 
 

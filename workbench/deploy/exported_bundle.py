@@ -24,7 +24,7 @@ from workbench.deploy.feeds import feeds_of
 from workbench.deploy.formats import ONNX, SIZES, Program, add_format
 from workbench.deploy.graph import OPSET, onnx
 from workbench.deploy.onnx_export import BATCHES, TOLERANCE, difference_of
-from workbench.deploy.placement.stage_export import add_stages
+from workbench.deploy.placement.stage_export import add_stages, exits_of
 from workbench.deploy.predict_script import script
 from workbench.deploy.predictor import Answers, Predictor, classes_in
 from workbench.deploy.statistics import describe_samples, of_numbers, of_texts
@@ -32,7 +32,6 @@ from workbench.errors import RunError
 from workbench.experiment import Experiment
 from workbench.models.calls import call_model, map_tensors, output_in
 from workbench.models.detector import NUM_EDGES
-from workbench.models.exits import EarlyExits
 from workbench.training.loaders import as_tensors
 
 PREDICT = "predict.py"
@@ -134,10 +133,11 @@ def add_mean(
 
     program = None if format == ONNX else answering_program(member, inputs, output, _first(tensors, 7))
     card = write(folder, made, inputs, output, samples, expected, origin, format=format, program=program)
-    if len(models) == 1 and isinstance(model, EarlyExits) and output.kind == "classes":
+    exits = exits_of(model) if len(models) == 1 and output.kind == "classes" else None
+    if exits is not None:
         number = min(_NUM_COMPARED, len(next(iter(samples.values()))))
         feeds = feeds_of(card, {name: values[:number] for name, values in samples.items()})[0]
-        add_stages(folder, model, data, member, inputs, feeds, _first(tensors, number))
+        add_stages(folder, exits, data, member, inputs, feeds, _first(tensors, number))
     return card
 
 

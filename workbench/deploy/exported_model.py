@@ -125,18 +125,7 @@ def add_member(
     Raises:
         RunError: If the model cannot be exported.
     """
-    if member.columns:
-        values = [table_graph.encode(graph, member.columns, dict(given))]
-    elif member.texts is not None:
-        values = [text_graph.encode(graph, member.texts, terms, given[COUNTS])]
-    else:
-        values = list(given.values())
-        if member.image_shape is not None or _is_encoded(member):
-            # In float64, as the training data was.
-            value = graph.add("Cast", _channels_first(graph, member, values[0]), to=11)
-            value = graph.add("Sub", value, graph.constant(np.asarray(member.mean, dtype=np.float64)))
-            value = graph.add("Div", value, graph.constant(np.asarray(member.scale, dtype=np.float64)))
-            values = [graph.add("Cast", value, to=1)]
+    values = encode_inputs(graph, member, given, terms)
     if isinstance(member.model, TreeEnsemble):
         flat = graph.add("Flatten", values[0], axis=1)
         return add_trees(graph, member.model, flat)
@@ -153,6 +142,32 @@ def add_member(
         module, arguments = _positional(member.model, example)
         write_onnx(module, arguments, path)
         return graph.inline(onnx.load(str(path)), tuple(values))
+
+
+def encode_inputs(
+    graph: Graph, member: Member, given: Mapping[str, str], terms: Sequence[str] = ()
+) -> list[str]:
+    """Add the encoding of the inputs to a graph; return the values that the model takes.
+
+    Args:
+        graph: The graph.
+        member: The model and how its inputs are converted.
+        given: The values of the inputs by name.
+        terms: The terms of texts that are counted.
+    """
+    if member.columns:
+        values = [table_graph.encode(graph, member.columns, dict(given))]
+    elif member.texts is not None:
+        values = [text_graph.encode(graph, member.texts, terms, given[COUNTS])]
+    else:
+        values = list(given.values())
+        if member.image_shape is not None or _is_encoded(member):
+            # In float64, as the training data was.
+            value = graph.add("Cast", _channels_first(graph, member, values[0]), to=11)
+            value = graph.add("Sub", value, graph.constant(np.asarray(member.mean, dtype=np.float64)))
+            value = graph.add("Div", value, graph.constant(np.asarray(member.scale, dtype=np.float64)))
+            values = [graph.add("Cast", value, to=1)]
+    return values
 
 
 def _is_encoded(member: Member) -> bool:

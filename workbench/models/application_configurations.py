@@ -33,6 +33,7 @@ class ForecasterConfiguration(ModelConfiguration):
     """
 
     name = "forecaster"
+    why_no_exits = "it answers with numbers, which no probability belongs to that an exit could be left by"
 
     hidden_width: int = Field(128, ge=1, le=65536, description="Units in each hidden layer.")
     num_layers: int = Field(2, ge=0, le=64, description="Number of hidden layers; 0 is a linear model.")
@@ -65,6 +66,7 @@ class UNetConfiguration(ModelConfiguration):
     """A small U-Net: convolutions at halved and again at doubled sizes, for a class of each pixel."""
 
     name = "unet"
+    why_no_exits = "it answers for each pixel, and an exit is left by one answer for a sample"
 
     width: int = Field(
         16, ge=1, le=4096, description="Channels at full size; doubled at each halving of the image."
@@ -106,6 +108,7 @@ class DetectorConfiguration(ModelConfiguration):
     """A small detector: the blocks of a convnet, and for each cell of what is left a box and its class."""
 
     name = "detector"
+    why_no_exits = "it answers with boxes, and an exit is left by one answer for a sample"
 
     width: int = Field(
         32, ge=1, le=4096, description="Channels of the first block; doubled in each next block."

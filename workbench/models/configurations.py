@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 Activation = Literal["relu", "gelu", "silu", "tanh"]
 Dropout = Annotated[float, Field(ge=0.0, lt=1.0)]
+NumExits = Annotated[int, Field(ge=0, le=16, description="Number of early exits, for samples that are easy.")]
 Normalisation = Annotated[
     Literal["batch", "group"],
     Field(
@@ -40,6 +41,8 @@ class ModelConfiguration(BaseModel, ABC):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, strict=True)
 
     name: ClassVar[str]
+    why_no_exits: ClassVar[str] = ""
+    """Why it has no early exits, where it has none."""
 
     @property
     def fitted(self) -> FittedConfiguration | None:
@@ -110,18 +113,37 @@ class ModelConfiguration(BaseModel, ABC):
 class SequenceConfiguration(ModelConfiguration):
     """A model that is a sequence of pieces, between which early exits may be added."""
 
-    exits: int = Field(0, ge=0, le=16, description="Number of early exits, for samples that are easy.")
+    exits: NumExits = 0
     exit_weight: float = Field(0.3, ge=0.0, description="Factor of the loss of each early exit.")
 
-    def with_exits(self, model: nn.Module, input_shape: tuple[int, ...], num_outputs: int) -> nn.Module:
-        """Return the model with its early exits; the model itself where it has none."""
+    def with_exits(
+        self, model: nn.Module, input_shape: tuple[int, ...], num_outputs: int,
+        vocabulary_size: int | None = None, *, at_every_position: bool = False,
+    ) -> nn.Module:  # fmt: skip
+        """Return the model with its early exits; the model itself where it has none.
+
+        Args:
+            model: The model.
+            input_shape: As for `build`, as the others.
+            num_outputs: Number of outputs of every exit.
+            vocabulary_size: Number of token ids where the inputs are token ids.
+            at_every_position: Whether the model answers at every position of its input.
+
+        Raises:
+            ExperimentError: If it answers at every position, or is too short.
+        """
         if not self.exits:
             return model
+        if at_every_position:
+            raise ExperimentError(
+                f"{self.name} answers at every position of this data, and an exit is left by one answer",
+                field="exits", allowed="0", next_step="Choose data with a class of each sample.",
+            )  # fmt: skip
         from workbench.models.exits import EarlyExits
 
         return EarlyExits(
             model, input_shape=input_shape, num_outputs=num_outputs, num_exits=self.exits,
-            weight=self.exit_weight,
+            weight=self.exit_weight, vocabulary_size=vocabulary_size,
         )  # fmt: skip
 
 
@@ -220,16 +242,6 @@ class FittedConfiguration(ModelConfiguration):
         """Itself; see ModelConfiguration.fitted."""
         return self
 
-    def build(
-        self, *, input_shape: tuple[int, ...], num_outputs: int, vocabulary_size: int | None
-    ) -> nn.Module:
-        """Build the model as it is before it is fitted; see ModelConfiguration.build."""
-        if vocabulary_size is not None or not input_shape:
-            self.refuse(input_shape, vocabulary_size, "numbers of any shape")
-        from workbench.models.trees import TreeEnsemble
-
-        return TreeEnsemble()
-
     @abstractmethod
     def describe(self, num_classes: int | None) -> str:
         """Say what will be grown, without a full stop.
@@ -254,58 +266,6 @@ class FittedConfiguration(ModelConfiguration):
         Yields:
             The model after each part.
         """
-
-
-class BoostedTreesConfiguration(FittedConfiguration):
-    """Gradient-boosted trees on histograms, by scikit-learn."""
-
-    name = "boosted_trees"
-
-    num_trees: int = Field(100, ge=1, le=10_000, description="Number of trees; for each class, where many.")
-    shrinkage: float = Field(0.1, gt=0.0, le=1.0, description="Part of each tree that is added.")
-    max_leaves: int = Field(31, ge=2, le=4096, description="Most leaves of a tree.")
-    min_samples_leaf: int = Field(20, ge=1, le=1_000_000, description="Fewest samples in a leaf.")
-    l2: float = Field(0.0, ge=0.0, description="L2 regularisation of the leaf values.")
-
-    def describe(self, num_classes: int | None) -> str:
-        """Say what will be grown; see FittedConfiguration.describe."""
-        of_classes = ""
-        if num_classes is not None and num_classes > 2:
-            of_classes = f" for each of {num_classes} classes, {self.num_trees * num_classes:,} in all"
-        return f"{self.num_trees:,} boosted trees{of_classes}, of at most {self.max_leaves:,} leaves"
-
-    def grow(
-        self, inputs: np.ndarray, targets: np.ndarray, *, num_classes: int | None, num_rounds: int, seed: int
-    ) -> Iterator[nn.Module]:
-        """Fit the trees; see FittedConfiguration.grow."""
-        from workbench.models.trees import grow_boosted
-
-        return grow_boosted(self, inputs, targets, num_classes=num_classes, num_rounds=num_rounds, seed=seed)
-
-
-class ForestConfiguration(FittedConfiguration):
-    """Extremely randomised trees that vote, by scikit-learn."""
-
-    name = "forest"
-
-    num_trees: int = Field(200, ge=1, le=10_000, description="Number of trees.")
-    min_samples_leaf: int = Field(1, ge=1, le=1_000_000, description="Fewest samples in a leaf.")
-    features_per_split: float = Field(
-        0.5, gt=0.0, le=1.0, description="Part of the features that each split may choose from."
-    )
-
-    def describe(self, num_classes: int | None) -> str:
-        """Say what will be grown; see FittedConfiguration.describe."""
-        what = "whose mean is the answer" if num_classes is None else "that vote"
-        return f"{self.num_trees:,} randomised trees {what}"
-
-    def grow(
-        self, inputs: np.ndarray, targets: np.ndarray, *, num_classes: int | None, num_rounds: int, seed: int
-    ) -> Iterator[nn.Module]:
-        """Fit the trees; see FittedConfiguration.grow."""
-        from workbench.models.trees import grow_forest
-
-        return grow_forest(self, inputs, targets, num_classes=num_classes, num_rounds=num_rounds, seed=seed)
 
 
 def configuration_type(model: str) -> type[ModelConfiguration]:
@@ -333,6 +293,11 @@ def configure(model: str, values: Mapping[str, Any], *, field: str = "search") -
     """
     kind = configuration_type(model)
     for key in values:
+        if key == "exits" and kind.why_no_exits:
+            raise ExperimentError(
+                f"{model} has no early exits: {kind.why_no_exits}", field=f"{field}.{key}",
+                next_step="Remove the parameter, or choose a model that answers with one class of a sample.",
+            )  # fmt: skip
         if key not in kind.model_fields:
             raise ExperimentError(
                 f"{model} has no such parameter", field=f"{field}.{key}", allowed=list(kind.model_fields)

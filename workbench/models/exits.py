@@ -1,7 +1,8 @@
 """Early exits: a model that is a sequence answers after some of its pieces, too, and is trained jointly.
 
 While it trains it returns the outputs of every exit, and `joint` weighs their losses; else it is the model
-that it holds. Calibration, thresholds and what is exported are left to `workbench.deploy.placement`.
+that it holds. The pieces of a user's own model are found by `block_sequence`. Calibration, thresholds and
+what is exported are left to `workbench.deploy.placement`, exits of trees to `tree_exits`.
 
 Source: Teerapittayanon et al., BranchyNet (2016).
 """
@@ -16,6 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from workbench.errors import ExperimentError
+from workbench.models import Task
+from workbench.models.block_sequence import BlockSequence
 
 _EXITS = "early_exits"
 _WEIGHT = "early_exit_weight"
@@ -23,7 +26,7 @@ _MAX_POSITIONS = 4
 
 
 class EarlyExits(nn.Module):
-    """A model with linear outputs after some of its pieces.
+    """A model with outputs after some of its pieces.
 
     Attributes:
         model: The model as it is without exits.
@@ -34,16 +37,21 @@ class EarlyExits(nn.Module):
 
     def __init__(
         self, model: nn.Module, *, input_shape: tuple[int, ...], num_outputs: int, num_exits: int,
-        weight: float,
+        weight: float, vocabulary_size: int | None = None,
     ) -> None:  # fmt: skip
         """Add exits before pieces with weights, evenly over all of these.
 
+        A model may state its outputs at an exit by a method `exit_head`, which takes their number and returns
+        a module; else they are linear, of images and series after a mean over parts of them.
+
         Args:
-            model: A `torch.nn.Sequential`, or a model with a method `pieces`, as for a pipeline.
+            model: A `torch.nn.Sequential`, a model with a method `pieces`, as for a pipeline, or one that
+                computes the members of a list or sequence of modules one after another.
             input_shape: Shape of one sample.
             num_outputs: Number of outputs of every exit.
             num_exits: Number of early exits.
             weight: Factor of the loss of an early exit.
+            vocabulary_size: Number of token ids where the inputs are token ids.
 
         Raises:
             ExperimentError: If the model is not a sequence, or has too few pieces.
@@ -51,15 +59,22 @@ class EarlyExits(nn.Module):
         super().__init__()
         self.model = model
         self.weight = weight
-        self.begins = _cut(model, num_exits)
-        self.heads = nn.ModuleList()
         was_training = model.training
         model.eval()
-        values = torch.zeros(2, *input_shape)
+        if _states_pieces(model):
+            self._blocks: BlockSequence | None = None
+            values = _example(input_shape, vocabulary_size)
+            possible, num_pieces = _places(model), len(_pieces(model))
+        else:
+            self._blocks = BlockSequence.of(model, input_shape, vocabulary_size)
+            values = self._blocks.zeros(2)
+            possible, num_pieces = self._blocks.places(model), len(self._blocks.names)
+        self.begins = [0, *_chosen(model, possible, num_exits), num_pieces]
+        self.heads = nn.ModuleList()
         with torch.no_grad():
             for stage in range(num_exits):
                 values = self.stage(stage, values)
-                self.heads.append(_head(tuple(values.shape[1:]), num_outputs))
+                self.heads.append(_head(model, tuple(values.shape[1:]), num_outputs))
         model.train(was_training)
 
     @property
@@ -69,12 +84,18 @@ class EarlyExits(nn.Module):
 
     def stage(self, number: int, values: Any) -> Any:
         """Compute the pieces of one stage from what the stage before it returned."""
-        for call in _calls(self.model)[self.begins[number] : self.begins[number + 1]]:
+        first, end = self.begins[number], self.begins[number + 1]
+        if self._blocks is not None:
+            return self._blocks.compute(self.model, first, end, values)
+        for call in _calls(self.model)[first:end]:
             values = call(values)
         return values
 
     def exit_outputs(self, inputs: Any) -> list[Tensor]:
         """Return what each exit answers, that of the last one included."""
+        if self._blocks is not None:
+            early, last = self._blocks.pass_through(self.model, self.begins[1:-1], inputs)
+            return [*(head(each) for head, each in zip(self.heads, early, strict=True)), last]
         found, values = [], inputs
         for number, head in enumerate(self.heads):
             values = self.stage(number, values)
@@ -87,6 +108,33 @@ class EarlyExits(nn.Module):
             return self.model(inputs)
         *early, last = self.exit_outputs(inputs)
         return {"logits": last, _EXITS: early, _WEIGHT: self.weight}
+
+
+class LastPosition(nn.Module):
+    """What an exit of a model that reads a sequence answers from: the state at its last position."""
+
+    def forward(self, states: Tensor) -> Tensor:
+        """Map (batch, time, width) to (batch, width)."""
+        return states[:, -1]
+
+
+def check_task(model: nn.Module, task: Task, target_shape: tuple[int, ...]) -> None:
+    """Refuse early exits of a model for data whose samples have not one class each.
+
+    Args:
+        model: The model.
+        task: The task of the data.
+        target_shape: The shape of the targets of a sample, where it has several.
+
+    Raises:
+        ExperimentError: If it has exits, and none of its answers is left by a probability.
+    """
+    has_exits = isinstance(model, EarlyExits) or getattr(model, "num_exits", 0) > 0
+    if has_exits and (task != "classification" or target_shape):
+        raise ExperimentError(
+            "an early exit is left by the probability of one class of a sample, which this data has not",
+            field="exits", allowed="0", next_step="Remove the exits, or choose data of a classification.",
+        )  # fmt: skip
 
 
 def joint(loss: Callable[[Any, Any], Tensor]) -> Callable[[Any, Any], Tensor]:
@@ -105,34 +153,45 @@ def joint(loss: Callable[[Any, Any], Tensor]) -> Callable[[Any, Any], Tensor]:
     return total
 
 
-def _cut(model: nn.Module, num_exits: int) -> list[int]:
-    """Return where stages begin: before pieces with weights, evenly over those that may begin a stage."""
-    pieces = _pieces(model)
-    weighted = [
-        number for number, (_, modules) in enumerate(pieces)
-        if any(each.ndim > 1 for module in modules for each in module.parameters())
-    ]  # fmt: skip
-    # The first one begins the model, and before the last one an exit would be what the model answers.
-    possible = weighted[1:-1]
+def _example(input_shape: tuple[int, ...], vocabulary_size: int | None) -> Tensor:
+    return torch.zeros(2, *input_shape, dtype=torch.float32 if vocabulary_size is None else torch.int64)
+
+
+def _chosen(model: nn.Module, possible: Sequence[int], num_exits: int) -> list[int]:
+    """Return the pieces before which exits are, evenly over those that may begin a stage."""
     if num_exits > len(possible):
         raise ExperimentError(
             f"{type(model).__name__} has no places for {num_exits} early exits", field="exits",
             allowed=f"at most {len(possible)}", next_step="Use fewer exits or a deeper model.",
         )  # fmt: skip
-    chosen = [possible[(number + 1) * len(possible) // (num_exits + 1)] for number in range(num_exits)]
-    return [0, *chosen, len(pieces)]
+    return [possible[(number + 1) * len(possible) // (num_exits + 1)] for number in range(num_exits)]
+
+
+def _places(model: nn.Module) -> list[int]:
+    """Return the pieces that may begin a stage: those with weights, but for the first and the last of them.
+
+    The first one begins the model, and before the last one an exit would be what the model answers. An
+    embedding is no beginning: what a token is shows nothing of a text.
+    """
+    weighted = [
+        number for number, (_, modules) in enumerate(_pieces(model))
+        if any(_has_weights(part) for module in modules for part in module.modules())
+    ]  # fmt: skip
+    return weighted[1:-1]
+
+
+def _has_weights(module: nn.Module) -> bool:
+    if isinstance(module, nn.Embedding):
+        return False
+    return any(each.ndim > 1 for each in module.parameters(recurse=False))
+
+
+def _states_pieces(model: nn.Module) -> bool:
+    return isinstance(model, nn.Sequential) or callable(getattr(model, "pieces", None))
 
 
 def _pieces(model: nn.Module) -> list[tuple[Callable[[Any], Any], Sequence[nn.Module]]]:
-    if callable(getattr(model, "pieces", None)):
-        stated = model.pieces()  # type: ignore[operator]
-    elif isinstance(model, nn.Sequential):
-        stated = list(model)
-    else:
-        raise ExperimentError(
-            f"{type(model).__name__} is not a sequence, so it has no place for early exits", field="exits",
-            allowed="a torch.nn.Sequential, or a model with a method pieces",
-        )  # fmt: skip
+    stated = model.pieces() if callable(getattr(model, "pieces", None)) else list(model)  # type: ignore
     return [(each, (each,)) if isinstance(each, nn.Module) else (each[0], each[1:]) for each in stated]
 
 
@@ -140,11 +199,17 @@ def _calls(model: nn.Module) -> list[Callable[[Any], Any]]:
     return [call for call, _ in _pieces(model)]
 
 
-def _head(shape: tuple[int, ...], num_outputs: int) -> nn.Module:
-    """Return a linear output, of images after a mean over parts of them."""
+def _head(model: nn.Module, shape: tuple[int, ...], num_outputs: int) -> nn.Module:
+    """Return the output of an exit: the model's own, or a linear one, after a mean over parts of an image."""
+    if callable(getattr(model, "exit_head", None)):
+        return model.exit_head(num_outputs)  # type: ignore[operator]
     layers: list[nn.Module] = []
     if len(shape) == 3:
         height, width = (max(1, size // _MAX_POSITIONS) for size in shape[1:])
         layers.append(nn.AvgPool2d((height, width)))
         shape = (shape[0], shape[1] // height, shape[2] // width)
+    elif len(shape) == 2:  # (time, width): a mean over parts of the time
+        length = max(1, shape[0] // _MAX_POSITIONS)
+        layers.append(nn.AvgPool2d((length, 1)))
+        shape = (shape[0] // length, shape[1])
     return nn.Sequential(*layers, nn.Flatten(), nn.Linear(math.prod(shape), num_outputs))

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+from typing import Any
+
 from torch import Tensor, nn
 
+from workbench.models.exits import LastPosition
 from workbench.models.token_configurations import LSTMConfiguration
 
 
@@ -28,23 +32,49 @@ class LSTM(nn.Module):
         if vocabulary_size is not None:
             num_features = configuration.embedding_width
             self.embedding = nn.Embedding(vocabulary_size, num_features)
-        self.layers = nn.LSTM(
-            num_features,
-            configuration.hidden_width,
-            num_layers=configuration.num_layers,
+        width, num_layers = configuration.hidden_width, configuration.num_layers
+        self.layers: nn.Module
+        if configuration.exits:  # between layers that PyTorch computes as one there is no place for an exit
+            self.layers = nn.ModuleList(
+                nn.LSTM(width if number else num_features, width, batch_first=True)
+                for number in range(num_layers)
+            )
+        else:
             # PyTorch drops between layers only and warns where there is nothing between.
-            dropout=configuration.dropout if configuration.num_layers > 1 else 0.0,
-            batch_first=True,
-        )
+            dropout = configuration.dropout if num_layers > 1 else 0.0
+            self.layers = nn.LSTM(
+                num_features, width, num_layers=num_layers, dropout=dropout, batch_first=True
+            )
         self.dropout = nn.Dropout(configuration.dropout)
         self.output = nn.Linear(configuration.hidden_width, num_outputs)
         self.at_every_position = num_outputs == vocabulary_size
         for name, parameter in self.layers.named_parameters():
-            if name.startswith("bias_ih"):
+            if "bias_ih" in name:
                 forget = slice(configuration.hidden_width, 2 * configuration.hidden_width)
                 nn.init.ones_(parameter.data[forget])
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Map (batch, time[, features]) to (batch, time, num_outputs) or (batch, num_outputs)."""
-        states, _ = self.layers(self.embedding(inputs))
+        states = inputs
+        for call, *_ in self.pieces():
+            states = call(states)
+        return states
+
+    def pieces(self) -> list[Any]:
+        """Return embedding, layers and output, between which the model can be cut into stages."""
+        layers = list(self.layers) if isinstance(self.layers, nn.ModuleList) else [self.layers]
+        computed = [
+            (functools.partial(self._compute, layer, drops=number > 0), layer)
+            for number, layer in enumerate(layers)
+        ]
+        return [(self.embedding, self.embedding), *computed, (self._predict, self.dropout, self.output)]
+
+    def exit_head(self, num_outputs: int) -> nn.Module:
+        """Return the output of an early exit, which takes the states of a layer."""
+        return nn.Sequential(LastPosition(), nn.Linear(self.output.in_features, num_outputs))
+
+    def _compute(self, layer: nn.Module, states: Tensor, *, drops: bool) -> Tensor:
+        return layer(self.dropout(states) if drops else states)[0]
+
+    def _predict(self, states: Tensor) -> Tensor:
         return self.output(self.dropout(states if self.at_every_position else states[:, -1]))

@@ -11,13 +11,13 @@ from pydantic import Field, model_validator
 from typing_extensions import Self
 
 from workbench.errors import ExperimentError
-from workbench.models.configurations import Dropout, ModelConfiguration
+from workbench.models.configurations import Dropout, SequenceConfiguration
 
 if TYPE_CHECKING:
     from torch import nn
 
 
-class LSTMConfiguration(ModelConfiguration):
+class LSTMConfiguration(SequenceConfiguration):
     """Stacked LSTM layers on token ids or on a sequence of feature vectors."""
 
     name = "lstm"
@@ -40,10 +40,13 @@ class LSTMConfiguration(ModelConfiguration):
             self.refuse(input_shape, vocabulary_size, allowed)
         from workbench.models.lstm import LSTM
 
-        return LSTM(self, input_shape=input_shape, num_outputs=num_outputs, vocabulary_size=vocabulary_size)
+        model = LSTM(self, input_shape=input_shape, num_outputs=num_outputs, vocabulary_size=vocabulary_size)
+        return self.with_exits(
+            model, input_shape, num_outputs, vocabulary_size, at_every_position=model.at_every_position
+        )
 
 
-class TransformerConfiguration(ModelConfiguration):
+class TransformerConfiguration(SequenceConfiguration):
     """A decoder-only transformer on token ids; its context is that of the data."""
 
     name = "transformer"
@@ -78,8 +81,11 @@ class TransformerConfiguration(ModelConfiguration):
             self.refuse(input_shape, vocabulary_size, "token ids of shape (context,)")
         from workbench.models.transformer import Transformer
 
-        return Transformer(
+        model = Transformer(
             self, context=input_shape[0], num_outputs=num_outputs, vocabulary_size=vocabulary_size
+        )
+        return self.with_exits(
+            model, input_shape, num_outputs, vocabulary_size, at_every_position=model.at_every_position
         )
 
 
@@ -108,7 +114,10 @@ class TextEncoderConfiguration(TransformerConfiguration):
             self.refuse(input_shape, vocabulary_size, "token ids of shape (context,)")
         from workbench.models.text_encoder import TextEncoder
 
-        return TextEncoder(
+        model = TextEncoder(
             self, context=input_shape[0], num_outputs=num_outputs, vocabulary_size=vocabulary_size,
             at_every_position=target_shape == input_shape,
         )  # fmt: skip
+        return self.with_exits(
+            model, input_shape, num_outputs, vocabulary_size, at_every_position=model.at_every_position
+        )

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from workbench.errors import ExperimentError
+from workbench.models.exits import LastPosition
 from workbench.models.token_configurations import TransformerConfiguration
 
 
@@ -90,6 +91,11 @@ class Transformer(nn.Module):
         """Return embedding, blocks and output, between which the model can be cut into stages."""
         embedding = (self._embed, self.token_embedding, self.position_embedding, self.dropout)
         return [embedding, *self.blocks, (self._predict, self.norm, self.output)]
+
+    def exit_head(self, num_outputs: int) -> nn.Module:
+        """Return the output of an early exit, which takes the residual stream."""
+        width = self.output.in_features
+        return nn.Sequential(LastPosition(), nn.LayerNorm(width), nn.Linear(width, num_outputs))
 
     def layer_pairs(self) -> list[tuple[str, str, int]]:
         """Return the layers that workers can hold in parts, with the blocks in the rows of the first ones."""

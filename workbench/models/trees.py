@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from workbench.models.configurations import BoostedTreesConfiguration, ForestConfiguration
 from workbench.models.stages import fit_stages
+from workbench.models.tree_configurations import BoostedTreesConfiguration, ForestConfiguration
 
 # A class that no tree of a forest voted for is unlikely, not impossible.
 MIN_PROBABILITY = 1e-3
@@ -38,6 +38,8 @@ class TreeEnsemble(nn.Module):
     def __init__(self) -> None:
         """Build one without trees; loading a state gives it some."""
         super().__init__()
+        self.num_exits = 0
+        """Number of early exits with which it is exported."""
         for name in _BUFFERS:
             self.register_buffer(name, torch.zeros(0))
         self.register_load_state_dict_pre_hook(_make_room)

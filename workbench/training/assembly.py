@@ -26,7 +26,7 @@ from workbench.experiment.schedules import averaged_from
 from workbench.models.adapters import build_model, load_loss, load_metrics
 from workbench.models.calls import call_model, loss_in
 from workbench.models.construction import construct
-from workbench.models.exits import joint
+from workbench.models.exits import check_task, joint
 from workbench.models.initialisation import initialise
 from workbench.models.lazy_modules import has_lazy, make_fake, set_up_lazy
 from workbench.models.low_rank import add_adapter
@@ -282,6 +282,7 @@ def build_trial_model(
 
     def prepared(model: nn.Module) -> nn.Module:
         training = settings.training
+        check_task(model, datasets.task, datasets.target_shape)
         initialise(model, training.initialisation)
         if pretrained and training.weights is not None:
             path = field_of("training", "weights", params)

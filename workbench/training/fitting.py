@@ -21,6 +21,7 @@ from workbench.errors import ExperimentError
 from workbench.events import CheckpointSaved, Event, TrialPlanned, TrialReported
 from workbench.experiment.trial_value import TrialValue
 from workbench.models.configurations import FittedConfiguration
+from workbench.models.exits import check_task
 from workbench.planning.settings import TrialSettings, fitted_of
 from workbench.strategies.group import Group
 from workbench.strategies.strategy import Worker
@@ -64,11 +65,12 @@ def fit(task: TrialTask, report: Report) -> Outcome:
     configuration = fitted_of(task.experiment, task.params, loads_code=True)
     assert configuration is not None
     datasets = load_trial_data(task.run_id, task.experiment, task.seed)
-    configuration.build(  # refuses data that it cannot take
+    planned = configuration.build(  # refuses data that it cannot take
         input_shape=datasets.input_shape,
         num_outputs=datasets.num_outputs,
         vocabulary_size=datasets.vocabulary_size,
     )
+    check_task(planned, datasets.task, datasets.target_shape)
     settings = trial_settings(task, torch.device("cpu"), datasets)
     _refuse_beginnings(settings)
     with threadpool_limits(limits=task.experiment.resources.cpus_per_worker):

@@ -22,13 +22,45 @@ def play(policy: Policy, scene: System) -> Outcome:
     return policy.play(scene, requests)
 
 
-@pytest.mark.parametrize("load", [0.5, 0.7, 0.9, 1.1, 1.3, 1.5])
+def least_p95_s(scene: System, load: float) -> float:
+    """Return a p95 that no scheduler can beat which answers every request at the last exit that it needs.
+
+    More than 5 % of the requests go on, each of which takes as long as the faster of both ways does without
+    a queue. The servers complete at most a share of 1 / load of them: where the others are more than 5 % of
+    all, p95 is that of a device.
+    """
+    first_s, here_s = scene.stage_s[0]
+    there_s = scene.send_s[-1] + scene.stage_s[-1, 1] + scene.back_s[-1]
+    share = float((scene.exits > 0).mean())
+    assert share > 0.05
+    has_to_stay = share * max(0.0, 1.0 - 1.0 / load) > 0.05
+    return float(first_s + (here_s if has_to_stay else min(here_s, there_s)))
+
+
+@pytest.mark.parametrize("load", [0.7, 0.9, 1.1])
 def test_mapping_is_faster_than_end_and_end_cloud_at_equal_accuracy(load: float) -> None:
     scene = system().with_load(load)
     ours, end, sent = (play(policy, scene) for policy in (Mapping(), End(), EndCloud()))
     assert ours.accuracy == pytest.approx(end.accuracy) == pytest.approx(sent.accuracy)
-    assert ours.quantile_s(0.95) <= end.quantile_s(0.95)
-    assert ours.quantile_s(0.95) <= sent.quantile_s(0.95) * (1 + 1e-9)
+    best_s = min(end.quantile_s(0.95), sent.quantile_s(0.95))
+    assert least_p95_s(scene, load) <= ours.quantile_s(0.95) < 0.97 * best_s
+
+
+@pytest.mark.parametrize("load", [0.5, 1.3, 1.5])
+def test_mapping_is_as_fast_as_any_scheduler_where_one_of_both_is_already(load: float) -> None:
+    scene = system().with_load(load)
+    ours, end, sent = (play(policy, scene) for policy in (Mapping(), End(), EndCloud()))
+    assert ours.accuracy == pytest.approx(end.accuracy) == pytest.approx(sent.accuracy)
+    best_s = min(end.quantile_s(0.95), sent.quantile_s(0.95))
+    assert ours.quantile_s(0.95) == pytest.approx(best_s) == pytest.approx(least_p95_s(scene, load))
+
+
+@pytest.mark.parametrize("load", [1.1, 1.3, 1.5])
+def test_mapping_leaves_no_queue_in_which_the_last_tier_is_no_faster_than_a_device(load: float) -> None:
+    scene = system().with_load(load)
+    ours, end = play(Mapping(), scene), play(End(), scene)
+    assert ours.load["cloud"] > 0.9
+    assert np.mean(ours.response_s) < 0.8 * np.mean(end.response_s)
 
 
 @given(

@@ -37,7 +37,9 @@ _HYSTERESIS = 0.9
 """Share of `busy` below which thresholds are set back."""
 _STEPS = 20
 _CHARGES = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
-"""What `mapping` may charge, in the time of the rest on a device."""
+"""What `mapping` may charge requests that stay, in the time of the rest on a device."""
+_CREDITS = (0.125, 0.25, 0.5, 0.75, 0.9)
+"""What it may credit them with, in the time by which the rest ends earlier on an idle last tier."""
 _EQUAL = 1.01
 
 
@@ -172,8 +174,12 @@ class Threshold:
 class Mapping:
     """What does not leave at the first exit goes where it is expected to end first, queues included.
 
-    What a device computes itself delays what begins there next. Where devices are busy, each request that
-    stays is therefore charged for that delay: see `charge_s`.
+    What a device computes itself delays what begins there next, and what is sent delays what is sent after
+    it. If every request looked for its own advantage only, a busy last tier would be used until it is no
+    faster than a device. A request that stays is therefore charged, or credited, with the difference of both
+    delays: see `charge_s`.
+
+    Source: Naor, The Regulation of Queue Size by Levying Tolls (1969).
     """
 
     summary: ClassVar[str] = "each request where it is expected to end first"
@@ -181,14 +187,17 @@ class Mapping:
     def charge_s(self, system: System) -> float:
         """Return by how much a request must end earlier on its own device to stay there.
 
-        It is the smallest of some charges whose expected p95 is within 1 % of the best: 0 where devices are
-        quiet, and infinite where nothing should stay. A charge with which a queue would grow without end is
+        Below 0 it may end that much later. Of some charges whose expected p95 is within 1 % of the best, and
+        whose expected mean is within 1 % of the best of these, it is the one nearest to 0: 0 where nothing is
+        busy, and infinite where nothing should stay. A charge with which a queue would grow without end is
         the last resort, also where so few requests stand in it that p95 does not show it.
         """
         if not system.can_finish_here or not (system.exits > 0).any():
             return 0.0
         here_s, _, advantage_s = self._rest_s(system)
         charges_s = [0.0, *(max(0.0, -advantage_s) + here_s.mean() * part for part in _CHARGES), np.inf]
+        charges_s += [-advantage_s * part for part in _CREDITS if advantage_s > 0]
+        charges_s.sort(key=abs)
         found = [self._expect(system, float(charge_s)) for charge_s in charges_s]
         times_s = np.array([outcome.quantile_s(0.95) for outcome in found])
         is_stable = np.array([outcome.highest_load < 1.0 for outcome in found])
@@ -196,7 +205,9 @@ class Mapping:
             times_s[~is_stable] = np.inf
         if np.isinf(times_s).all():
             return float(charges_s[int(np.argmin([outcome.highest_load for outcome in found]))])
-        return float(charges_s[int(np.argmax(times_s <= _EQUAL * times_s.min()))])
+        is_best = times_s <= _EQUAL * times_s.min()
+        means_s = np.where(is_best, [outcome.response_s.mean() for outcome in found], np.inf)
+        return float(charges_s[int(np.argmax(means_s <= _EQUAL * means_s.min()))])
 
     def expect(self, system: System) -> Outcome:
         """Return what closed forms expect of it, with the last tier as the place to send to."""

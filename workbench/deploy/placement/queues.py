@@ -6,7 +6,7 @@ Pure mathematics over rates and times in seconds; which queue is where is left t
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -24,18 +24,21 @@ class Wait:
         blocked: Share of the requests that are sent elsewhere because the queue is full.
         constant_s: The service time of one server that takes the same for each request, which says how waits
             are distributed; 0 where there is none.
+        states: The waits that there are, in seconds, and the share of each; None where they are not known.
     """
 
     probability: float
     mean_s: float
     blocked: float = 0.0
     constant_s: float = 0.0
+    states: tuple[np.ndarray, np.ndarray] | None = field(default=None, compare=False)
 
     def draw(self, number: int, random: np.random.Generator) -> np.ndarray:
         """Return waits as they are distributed.
 
         For a server with a constant service time they are exact: the sum of a geometric number of uniform
-        ones. Else only the share that waits and the mean wait are known: they are drawn as exponential ones.
+        ones. Those of a bounded queue are the ones of its states. Else only the share that waits and the mean
+        wait are known: they are drawn as exponential ones.
 
         Args:
             number: How many.
@@ -43,6 +46,8 @@ class Wait:
 
         Source: Pollaczek (1930) and Khinchine (1932), in the form of Benes (1957).
         """
+        if self.states is not None:
+            return random.choice(self.states[0], number, p=self.states[1])
         if self.constant_s > 0 and self.probability < _HEAVY:
             ahead = random.geometric(1.0 - self.probability, number) - 1
             ends = np.cumsum(ahead)
@@ -131,8 +136,8 @@ def wait_of_times(
 def bounded_wait(arrivals_per_s: float, service_s: float, num_servers: int, longest_s: float) -> Wait:
     """Return the wait in a queue that requests avoid where they would wait longer than a limit.
 
-    It is M/M/c/K with as many places as are served within the limit. The wait of those that are let in is
-    halved, as it would be for constant service times.
+    Service times are constant, which waits half as long as random ones do: it is M/M/c/K with twice as many
+    places to wait as are served within the limit, each of which counts for half of its time.
 
     Args:
         arrivals_per_s: Arrivals per second, of those that are sent elsewhere, too.
@@ -148,14 +153,15 @@ def bounded_wait(arrivals_per_s: float, service_s: float, num_servers: int, long
     """
     if longest_s < 0:
         return Wait(0.0, 0.0, 1.0)
-    places = num_servers + int(min(longest_s * num_servers / service_s, 1_000_000))
+    places = num_servers + int(min(2.0 * longest_s * num_servers / service_s, 1_000_000))
     offered = arrivals_per_s * service_s
-    states = np.arange(1, places + 1)
-    logs = np.concatenate([[0.0], np.cumsum(np.log(offered) - np.log(np.minimum(states, num_servers)))])
+    numbers = np.arange(1, places + 1)
+    logs = np.concatenate([[0.0], np.cumsum(np.log(offered) - np.log(np.minimum(numbers, num_servers)))])
     shares = np.exp(logs - logs.max())
     shares /= shares.sum()
     blocked = float(shares[-1])
     admitted = shares[:-1] / max(1.0 - blocked, 1e-12)
     ahead = np.arange(places) - num_servers + 1
     waits_s = np.where(ahead > 0, ahead * service_s / num_servers, 0.0) / 2.0
-    return Wait(float(admitted[ahead > 0].sum()), float(admitted @ waits_s), blocked)
+    states = (waits_s, admitted / admitted.sum())
+    return Wait(float(admitted[ahead > 0].sum()), float(admitted @ waits_s), blocked, states=states)

@@ -1,0 +1,229 @@
+"""The blocks of a model that computes them one after another, found and verified by running it.
+
+The forward pass itself is left as it is: a stage begins where the input of one block is overwritten, and ends
+where that of another one is seen. So what a model does between its blocks does not matter, as long as it
+depends on nothing but what a block was given.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from workbench.errors import ExperimentError
+
+_TOLERANCE = 1e-4
+_CONTAINERS = (nn.ModuleList, nn.Sequential)
+
+
+@dataclass(frozen=True)
+class BlockSequence:
+    """The blocks of one model, whose first argument is what the model computes on.
+
+    Attributes:
+        names: Where each is in the model: `encoder.layers.0`.
+        input_shape: Shape of one sample.
+        vocabulary_size: Number of token ids; None where the inputs are numbers.
+    """
+
+    names: tuple[str, ...]
+    input_shape: tuple[int, ...]
+    vocabulary_size: int | None
+
+    @classmethod
+    def of(
+        cls, model: nn.Module, input_shape: tuple[int, ...], vocabulary_size: int | None
+    ) -> BlockSequence:  # fmt: skip
+        """Find the blocks of a model: the members of that list or sequence with the most parameters.
+
+        Args:
+            model: The model, in evaluation mode.
+            input_shape: Shape of one sample.
+            vocabulary_size: Number of token ids where the inputs are token ids.
+
+        Raises:
+            ExperimentError: If the model computes the members of no list or sequence one after another.
+        """
+        containers = {
+            name: [f"{name}.{each}" if name else each for each, _ in module.named_children()]
+            for name, module in model.named_modules()
+            if isinstance(module, _CONTAINERS) and len(module) > 1
+        }
+        example = cls((), input_shape, vocabulary_size)
+        names = [name for blocks in containers.values() for name in blocks]
+        called = [name for name, _ in _calls(model, names, example.zeros(2))] if names else []
+        found = [
+            blocks for blocks in containers.values() if [one for one in called if one in blocks] == blocks
+        ]
+        if not found:
+            raise _refusal(model, "it computes the members of no list or sequence of modules in their order")
+        size = lambda blocks: sum(  # noqa: E731
+            each.numel() for name in blocks for each in model.get_submodule(name).parameters()
+        )
+        return cls(tuple(max(found, key=size)), input_shape, vocabulary_size)
+
+    def zeros(self, number: Any) -> Tensor:
+        """Return that many samples of zeros."""
+        dtype = torch.float32 if self.vocabulary_size is None else torch.int64
+        return torch.zeros(number, *self.input_shape, dtype=dtype)
+
+    def places(self, model: nn.Module) -> list[int]:
+        """Return the blocks before which the model can be cut, by number.
+
+        Such a block has weights, and what the model answers follows from its input alone: that is tried with
+        two random samples, of which the block gets what it got, while the model itself is given zeros.
+
+        Args:
+            model: The model, in evaluation mode.
+
+        Raises:
+            ExperimentError: If there are none.
+        """
+        from torch._subclasses.fake_tensor import FakeTensor
+
+        drawn = self._random()
+        with torch.no_grad():
+            seen = dict(_calls(model, self.names, drawn))
+            answered = model(drawn)
+        if not isinstance(answered, Tensor):
+            raise _refusal(model, f"it returns {type(answered).__name__}, not a tensor")
+        weighted = [
+            number for number, name in enumerate(self.names)
+            if any(each.ndim > 1 for each in model.get_submodule(name).parameters())
+        ]  # fmt: skip
+        possible = [number for number in weighted[1:] if isinstance(seen[self.names[number]], Tensor)]
+        if possible and self._is_output(model, drawn, answered, possible[-1]):
+            possible.pop()  # before it an exit would be what the model answers
+        if isinstance(answered, FakeTensor):  # it has no values: the model is only measured
+            return possible
+        found = [
+            number for number in possible if self._follows(model, number, seen[self.names[number]], answered)
+        ]
+        if not found:
+            raise _refusal(
+                model, "what follows its blocks depends on more than the first argument of each, as on "
+                "a mask or on what was computed before them",
+            )  # fmt: skip
+        return found
+
+    def compute(self, model: nn.Module, first: int, end: int, values: Tensor) -> Tensor:
+        """Compute the blocks of one stage.
+
+        Args:
+            model: The model.
+            first: The first block; 0 begins with the input of the model.
+            end: The block before which the stage ends; their number for the end of the model.
+            values: What the first block takes, or the input of the model.
+        """
+        replaced = {} if first == 0 else {self.names[first]: values}
+        inputs = values if first == 0 else self.zeros(values.shape[0]).to(values.device)
+        watched = [] if end == len(self.names) else [self.names[end]]
+        seen: dict[str, Any] = {}
+        with _hooked(model, watched, seen, replaced):
+            answered = model(inputs)
+        return seen[watched[0]] if watched else answered
+
+    def pass_through(self, model: nn.Module, places: Sequence[int], inputs: Any) -> tuple[list[Any], Any]:
+        """Return what some blocks are given, and what the model answers.
+
+        Args:
+            model: The model.
+            places: The blocks, by number.
+            inputs: The input of the model.
+        """
+        seen: dict[str, Any] = {}
+        names = [self.names[number] for number in places]
+        with _hooked(model, names, seen, {}):
+            answered = model(inputs)
+        return [seen[name] for name in names], answered
+
+    def _random(self) -> Tensor:
+        generator = torch.Generator().manual_seed(0)
+        if self.vocabulary_size is None:
+            return torch.randn(2, *self.input_shape, generator=generator)
+        return torch.randint(self.vocabulary_size, (2, *self.input_shape), generator=generator)
+
+    def _follows(self, model: nn.Module, number: int, values: Tensor, answered: Tensor) -> bool:
+        if values.shape[:1] != answered.shape[:1]:
+            return False
+        try:
+            with torch.no_grad():
+                found = self.compute(model, number, len(self.names), values)
+        except RuntimeError:  # what it takes is a view that cannot be written
+            return False
+        return found.shape == answered.shape and torch.allclose(found, answered, _TOLERANCE, _TOLERANCE)
+
+    def _is_output(self, model: nn.Module, drawn: Tensor, answered: Tensor, number: int) -> bool:
+        """Return whether what a block returns is what the model returns."""
+        returned: list[Any] = []
+        handle = model.get_submodule(self.names[number]).register_forward_hook(
+            lambda _module, _inputs, output: returned.append(output)
+        )
+        with torch.no_grad():
+            again = model(drawn)
+        handle.remove()
+        return returned[0] is again and again.shape == answered.shape
+
+
+def _calls(model: nn.Module, names: Sequence[str], inputs: Tensor) -> list[tuple[str, Any]]:
+    """Return the calls of modules in one forward pass, each with its first argument."""
+    found: list[tuple[str, Any]] = []
+
+    def record(name: str) -> Any:
+        def enter(_module: nn.Module, given: tuple[Any, ...]) -> None:
+            first = given[0] if given else None
+            found.append((name, first.clone() if isinstance(first, Tensor) else first))
+
+        return enter
+
+    handles = [model.get_submodule(name).register_forward_pre_hook(record(name)) for name in names]
+    try:
+        with torch.no_grad():
+            model(inputs)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return found
+
+
+@contextlib.contextmanager
+def _hooked(
+    model: nn.Module, watched: Sequence[str], seen: dict[str, Any], replaced: Mapping[str, Tensor]
+) -> Iterator[None]:
+    """Keep the first argument of some modules, and overwrite that of others, in one forward pass."""
+
+    def hook(name: str) -> Any:
+        def enter(_module: nn.Module, given: tuple[Any, ...]) -> None:
+            if name in replaced:
+                # In place, so that what is later added to what the block returns is replaced, too.
+                given[0].copy_(replaced[name])
+            else:
+                seen[name] = given[0].clone()  # the block may change its input
+
+        return enter
+
+    handles = [
+        model.get_submodule(name).register_forward_pre_hook(hook(name)) for name in (*watched, *replaced)
+    ]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _refusal(model: nn.Module, why: str) -> ExperimentError:
+    return ExperimentError(
+        f"{type(model).__name__} is not known to be a sequence, between whose parts there could be early "
+        f"exits: {why}",
+        field="exits",
+        allowed="a torch.nn.Sequential, a model with a method pieces, or one that computes the members of a "
+        "ModuleList or Sequential in their order",
+        next_step="Add a method pieces, which returns the parts of the model in order: a module each, or a "
+        "function with the modules that it uses, each of which takes what the one before it returns.",
+    )  # fmt: skip
