@@ -235,12 +235,9 @@ def trial_settings(task: TrialTask, device: torch.device, datasets: Datasets) ->
     has_gpu = device.type == "cuda"
     has_bf16 = has_gpu and torch.cuda.is_bf16_supported(including_emulation=False)
     return resolve(
-        task.experiment,
-        task.params,
-        num_train_samples=len(datasets.train),
-        hardware=Hardware(has_gpu, has_bf16),
-        decided=task.plan,
-    )
+        task.experiment, task.params, num_train_samples=len(datasets.train),
+        hardware=Hardware(has_gpu, has_bf16), decided=task.plan,
+    )  # fmt: skip
 
 
 def build_trial_model(
