@@ -18,11 +18,14 @@ from tests.services.memory_shortage import describe_shortage
 from tests.services.postgresql import PASSWORD, Server, find_programs
 from tests.services.s3 import S3Server
 from workbench.head import spare_processes
+from workbench.head.ray_startup.sitecustomize import defer_grammar
 
 # Else each of the hundreds of processes that tests start compiles the sources of this project for itself,
 # which takes one that trains two to four seconds.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+defer_grammar()  # which jsonschema would compile, in every process of the suite
 
 # Machines that run tests are shared: how long an example takes says nothing about the code.
 # And whoever changes something wants to see the same examples before and after.
@@ -67,6 +70,8 @@ _MAX_SLOW_S = 1200
 """Ends a slow test that hangs: on a machine with other work, one may take ten times as long as on its own."""
 
 _FACES = ("automl_pipeline", "forms", "notebooks", "widgets")
+_OF_WORKERS = ("exchanges", "probes", "strategies", "training")
+"""Their tests use processes that have loaded torch, and stay, see `process_group` and `warm_process`."""
 
 
 @pytest.hookimpl(tryfirst=True)  # before groups are read
@@ -74,8 +79,9 @@ def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
     """Keep tests with processes of their own one after another, and let them try once more.
 
     A busy machine may start a process late. Where the suite runs on several processes, those with Ray share
-    one, and so do those with a browser; those of the faces have a Ray head of their own, beside either. What
-    the tests of a module share is made once where they run in one process.
+    one, and so do those with a browser, and those with processes of workers; those of the faces have a Ray
+    head of their own, beside either. What the tests of a module share is made once where they run in one
+    process.
     """
     for item in items:
         if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
@@ -88,6 +94,8 @@ def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
                 group = "clusters"
             item.add_marker(pytest.mark.flaky(reruns=1))
             item.add_marker(pytest.mark.xdist_group(group))
+        elif item.path.parent.name in _OF_WORKERS:
+            item.add_marker(pytest.mark.xdist_group("workers"))
         elif any(made[-1].scope == "module" for made in item._fixtureinfo.name2fixturedefs.values()):
             item.add_marker(pytest.mark.xdist_group(item.path.as_posix()))
 
