@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import doctest
 import inspect
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,12 @@ WITHOUT = {
 }  # fmt: skip
 
 
+def _wait(config: dict[str, float], report: Callable[..., bool]) -> None:
+    for _ in range(100):
+        report(val_loss=config["lr"])
+        time.sleep(0.1)
+
+
 def _documented() -> Iterator[tuple[str, Any]]:
     for name in wb.__all__:
         found = getattr(wb, name)
@@ -49,7 +56,7 @@ def _examples() -> list[doctest.DocTest]:
         parser.get_doctest(inspect.getdoc(what) or "", {}, name, inspect.getsourcefile(what), 0)
         for name, what in _documented()
     ]
-    # A run under way takes the cores of others, so its examples come last, and last of all what stops it.
+    # What stops a run under way comes last.
     last = ("Run.set", "Run.enqueue", "Run.stop")
     return sorted(
         (test for test in found if test.examples),
@@ -102,13 +109,18 @@ def usual_store(ray_head: Path, tmp_path_factory: pytest.TempPathFactory) -> Ite
 @pytest.fixture(scope="module")
 def run(usual_store: None) -> wb.Run:
     """A finished run."""
-    return wb.sweep(EXPERIMENT, wait=True)
+    return wb.sweep(EXPERIMENT, launcher="inline")
 
 
 @pytest.fixture(scope="module")
 def running(usual_store: None) -> Iterator[wb.Run]:
-    """A run under way, until an example stops it."""
-    run = wb.sweep(EXPERIMENT.replace(budget={"trials": 1000}, resources={"concurrency": 1}))
+    """A run under way, until an example stops it; its trials leave the cores to others."""
+    run = wb.sweep(
+        wb.Experiment(
+            train=_wait, objectives=EXPERIMENT.objectives, search=EXPERIMENT.search,
+            budget={"trials": 1000}, resources={"concurrency": 1},
+        )
+    )  # fmt: skip
     yield run
     if not run.finished:
         run.stop()
