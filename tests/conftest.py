@@ -120,6 +120,7 @@ def ray_head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             patch.delenv(variable, raising=False)
         patch.setenv("WORKBENCH_HOME", str(home))
         patch.setenv("WORKBENCH_HEAD_IDLE_S", "900")
+        patch.setenv("WORKBENCH_WORKER_IDLE_S", "900")  # loading torch takes longer than most tests
         try:
             attachment.connect(num_cpus=2)
             yield home

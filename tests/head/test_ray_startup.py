@@ -92,7 +92,7 @@ def test_a_process_imports_ahead_only_once_it_has_stayed_idle(
 def test_no_worker_of_ray_has_the_grammar(ray_head: Path) -> None:
     import ray
 
-    @ray.remote
+    @ray.remote(num_cpus=0)  # idle workers hold the CPUs
     def seen() -> tuple[bool, list[str], str]:
         import jsonschema
 

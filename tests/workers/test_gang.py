@@ -231,6 +231,14 @@ def test_workers_are_kept_for_a_while_only_and_never_where_each_trial_has_its_ow
         gang.release()
 
 
+@pytest.mark.parametrize(("given", "idle_s"), [("", 60.0), ("900", 900.0), ("soon", 60.0)])
+def test_how_long_workers_stay_warm_is_set_by_a_variable(
+    monkeypatch: pytest.MonkeyPatch, given: str, idle_s: float
+) -> None:
+    monkeypatch.setenv("WORKBENCH_WORKER_IDLE_S", given)
+    assert Pool()._idle._idle_s == idle_s
+
+
 def test_a_new_coordinator_first_ends_what_a_dead_one_held_for_a_trial_that_the_pool_does_not_know_of(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

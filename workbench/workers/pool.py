@@ -15,6 +15,7 @@ import asyncio
 import dataclasses
 import itertools
 import logging
+import os
 import time
 from collections import Counter
 from dataclasses import dataclass
@@ -48,6 +49,7 @@ from workbench.workers.worker_handles import WorkerHandle, result_of, wait_until
 logger = logging.getLogger(__name__)
 
 WORKER_IDLE_S = 60.0
+IDLE_VARIABLE = "WORKBENCH_WORKER_IDLE_S"
 TRIALS_PER_WORKER = 1000
 RELEASE_TIMEOUT_S = 2.0
 START_ATTEMPTS = 3
@@ -77,14 +79,17 @@ class Pool:
     """Owns the workers of a cluster; all methods run on one event loop."""
 
     def __init__(
-        self, worker_idle_s: float = WORKER_IDLE_S, trials_per_worker: int = TRIALS_PER_WORKER
+        self, worker_idle_s: float | None = None, trials_per_worker: int = TRIALS_PER_WORKER
     ) -> None:
         """Open an empty pool.
 
         Args:
-            worker_idle_s: Seconds after which an idle worker is returned to the cluster.
+            worker_idle_s: Seconds after which an idle worker is returned to the cluster; None for
+                WORKBENCH_WORKER_IDLE_S, as it was set where the head was started, or 60.
             trials_per_worker: Trials after which a worker is replaced.
         """
+        if worker_idle_s is None:
+            worker_idle_s = _idle_s_of_user()
         self._trials_per_worker = trials_per_worker
         self._lease_ids = itertools.count(time.time_ns())  # unlike those of a pool that died before
         self._leased: dict[int, _ActiveLease] = {}
@@ -351,6 +356,13 @@ class Pool:
         for lease_id, leased in list(self._leased.items()):
             if leased.owner in dead:
                 await self.release(lease_id, unhealthy=tuple(range(len(leased.workers))))
+
+
+def _idle_s_of_user() -> float:
+    given = os.environ.get(IDLE_VARIABLE, "")
+    if given and not given.isdecimal():
+        logger.warning("%s is not a number of seconds: %r; %g is used", IDLE_VARIABLE, given, WORKER_IDLE_S)
+    return float(given) if given.isdecimal() else WORKER_IDLE_S
 
 
 def connect_pool() -> Any:
