@@ -1,5 +1,6 @@
 // The stand-alone page: the run stands in the address, the progress in the title of the tab.
 import { hostOf } from "./browser_host";
+import type { Host } from "./host";
 import { mount, type Mounted, type ViewState } from "./mount";
 import "./page.css";
 
@@ -35,6 +36,14 @@ function remember(state: ViewState): void {
   else history.pushState(null, "", address);
 }
 
+/** Where the server has JupyterLab, a notebook is opened there. */
+function openerOf(lab: string | undefined): Pick<Host, "openFile"> {
+  if (!lab) return {};
+  return {
+    openFile: (path) => void window.open(`${lab}tree/${path.split("/").map(encodeURIComponent).join("/")}`, "_blank"),
+  };
+}
+
 function show(element: HTMLElement): void {
   withoutToken();
   const stored = storedState();
@@ -42,7 +51,7 @@ function show(element: HTMLElement): void {
   const state: Partial<ViewState> = run === stored.run ? stored : { run };
   const title = document.title;
   const view: Mounted = mount(element, {
-    host: hostOf(element.dataset.baseUrl ?? "/"),
+    host: { ...hostOf(element.dataset.baseUrl ?? "/"), ...openerOf(element.dataset.labUrl) },
     form: "wide",
     state,
     onState: remember,

@@ -66,6 +66,12 @@ test("experiments, notebooks and the form are offered by their names", async () 
   assert.deepEqual(opened, ["first.ipynb", "form new"]);
 });
 
+test("a long file name breaks between its words", async () => {
+  await beginners();
+  const name = screen.getByRole("button", { name: "mine/sweep.yaml" });
+  assert.equal(name.innerHTML, "mine/<wbr>sweep.<wbr>yaml");
+});
+
 test("where no notebook can be opened, the code of the form is shown", async () => {
   const built = buildController({ runs: { items: [], total: 0 } });
   built.reply(FILES);

@@ -18,6 +18,7 @@ from tests.builders.recorded_runs import finished_run
 from tests.services.jupyter_lab import (
     KERNEL_IS_IDLE,
     ROOT,
+    TOKEN,
     execute,
     lab_is_there,
     new_page,
@@ -380,11 +381,25 @@ def test_nothing_runs_while_nobody_sees_the_view(page, jupyter) -> None:
         )
 
 
+@pytest.mark.parametrize("address", ["workbench", "workbench?from=mail"])
+def test_a_shared_link_still_names_its_run_after_the_login(live_browser, jupyter, address) -> None:
+    linked = finished_run(jupyter.store_url, name="linked")
+    finished_run(jupyter.store_url, name="newer")
+    stranger = new_page(live_browser)
+    stranger.goto(f"{jupyter.url}{address}#run={linked}")
+    stranger.get_by_label("Password or token").fill(TOKEN)
+    stranger.get_by_role("button", name="Log in", exact=True).click()
+    stranger.get_by_role("heading", name="linked").wait_for()
+    assert stranger.url == f"{jupyter.url}{address}#run={linked}"
+    stranger.context.close()
+
+
 def test_somebody_without_the_token_is_refused_everywhere(live_browser, jupyter) -> None:
     stranger = new_page(live_browser)
     answer = stranger.goto(f"{jupyter.url}workbench")
-    assert "/login" in stranger.url
+    stranger.wait_for_url("**/login?*")
     assert answer is not None
+    assert answer.status == 401
     for path in ("workbench/api/runs", "workbench/api/experiments", "workbench/api/live"):
         with pytest.raises(urllib.error.HTTPError) as refused:
             urllib.request.urlopen(jupyter.url + path, timeout=10)

@@ -248,8 +248,8 @@ class TestWhoMay:
                         body="{}" if method == "POST" else None,
                         follow_redirects=False,
                     )
-                # 302 leads to the login; 405: there is no such method, whoever asks.
-                assert caught.value.code in (302, 403, 405), (method, path)
+                # 401: the page leads to the login; 405: there is no such method, whoever asks.
+                assert caught.value.code in (401, 403, 405), (method, path)
 
     async def test_a_browser_without_the_cross_site_token_changes_nothing(
         self, jp_fetch, jp_serverapp, http_server_client, jp_base_url, run_id, store

@@ -1,4 +1,5 @@
 // What to begin with where there are no runs: an example at one click, the files that are there, a form.
+import { Fragment } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import type { Controller } from "../controller";
 import type { ExperimentFile, Problem } from "../types";
@@ -92,16 +93,36 @@ function Listed({ title, files, choose }: ListedProps) {
         {files.slice(0, MAX_SHOWN).map((file) => (
           <li key={file.path}>
             {choose ? (
-              <button type="button" class="workbench-link" title={file.help || file.path} onClick={() => choose(file)}>
-                {labelOf(file)}
+              <button
+                type="button"
+                class="workbench-link"
+                title={file.help || file.path}
+                aria-label={labelOf(file)}
+                onClick={() => choose(file)}
+              >
+                <FileName text={labelOf(file)} />
               </button>
             ) : (
-              file.path
+              <FileName text={file.path} />
             )}
           </li>
         ))}
         {files.length > MAX_SHOWN ? <li class="workbench-muted">and {files.length - MAX_SHOWN} more</li> : null}
       </ul>
+    </>
+  );
+}
+
+/** A long one breaks between its words. */
+function FileName({ text }: { text: string }) {
+  return (
+    <>
+      {text.split(/(?<=[/_.-])/).map((part, at) => (
+        <Fragment key={at}>
+          {at ? <wbr /> : null}
+          {part}
+        </Fragment>
+      ))}
     </>
   );
 }
