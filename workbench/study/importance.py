@@ -1,8 +1,10 @@
 """How much each searched parameter decides, and what of that chance alone could do.
 
 A Gaussian process is fitted to the trials, wherever a sampler has placed them, and says how values vary over
-the whole space. With few trials some parameter always looks decisive, so a parameter counts only if leaving
-it out makes the values less probable than it makes shuffled ones.
+the whole space. Most trials of a sampler that has found the best region lie there, where values hardly
+differ: what counts as an outlier, and how trials are divided to see what is uncertain, goes by the space
+instead of by their number. With few trials some parameter always looks decisive, so a parameter counts only
+if leaving it out makes the values less probable than it makes shuffled ones.
 """
 
 from __future__ import annotations
@@ -36,6 +38,8 @@ _CHANCE = 0.98
 _MIN_SHARE = 0.01
 _NUM_POINTS = 256
 _MAX_TRIALS = 120
+# How close values of a parameter are, as a share of its range, that count as the same place.
+_NEAR = 0.1
 # The logarithm of a length scale beyond which a parameter has no influence, and the logarithms of the noise
 # that what it explained may become.
 _WITHOUT = math.log(1e4)
@@ -66,17 +70,19 @@ def importance(
 
     Source:
         Total effects: Jansen, Analysis of variance designs for model output, Computer Physics Communications
-        117, 1999. Intervals by halves: Politis, Romano and Wolf, Subsampling, 1999.
+        117, 1999. Intervals by halves: Politis, Romano and Wolf, Subsampling, 1999; halves that are balanced:
+        McCarthy, Pseudo-replication, Review of the International Statistical Institute 37, 1969.
     """
     ended = _ends(experiment, finished) if len(experiment.objectives) == 1 else []
     if len(ended) < MIN_TRIALS:
         return {}
-    values = without_outliers(np.array([value for _, value in ended]))
+    values = np.array([value for _, value in ended])
     encoding = Encoding(parameters)
     if not encoding.distributions or np.ptp(values) == 0:
         return {}
     located = encoding.locate([parameters.to_optuna(params) for params, _ in ended])
-    features = encoding.features(*located)
+    features, volumes = encoding.features(*located), _volumes(*located)
+    values = without_outliers(values, _weighted_median(values, volumes))
 
     from workbench.study.proposals import ON_ONE_THREAD  # light installations lack SciPy
 
@@ -84,7 +90,7 @@ def importance(
     with ON_ONE_THREAD():
         seen, effects = judge.evidence(features, values), judge.effects(features, values)
         by_chance = [judge.evidence(features, rng.permutation(values)).max() for _ in range(_NUM_SHUFFLES)]
-        halves = [rng.permutation(len(values))[: (len(values) + 1) // 2] for _ in range(_NUM_HALVES)]
+        halves = [_half(volumes, rng) for _ in range(_NUM_HALVES)]
         of_halves = [judge.effects(features[half], values[half]) for half in halves]
     return _shares([*encoding.distributions], seen > np.quantile(by_chance, _CHANCE), effects, of_halves)
 
@@ -128,6 +134,32 @@ def _ends(
             expected = forecast(curve, record.trials[0].num_epochs or longest, others)
             found += [] if expected is None else [(record.params, expected.mean)]
     return found
+
+
+def _volumes(units: np.ndarray, exists: np.ndarray) -> np.ndarray:
+    """Return how much of the space each trial stands for, as a share: the more, the fewer are near it.
+
+    Args:
+        units: Points of configurations, shape [trials, columns].
+        exists: Which parameters exist in them, same shape.
+    """
+    logarithms = np.zeros(len(units))
+    for column, present in zip(units.T, exists.T, strict=True):
+        is_near = np.abs(column[:, None] - column[None, :]) <= _NEAR
+        logarithms -= np.log((is_near & (present[:, None] == present[None, :])).sum(1))
+    volumes = np.exp(logarithms - logarithms.max())
+    return volumes / volumes.sum()
+
+
+def _weighted_median(values: np.ndarray, weights: np.ndarray) -> float:
+    order = np.argsort(values)
+    return float(values[order][np.searchsorted(np.cumsum(weights[order]), 0.5)])
+
+
+def _half(volumes: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Draw one of every two trials that stand for about as much: each half covers the space as all do."""
+    order = np.argsort(volumes, kind="stable")
+    return np.array([rng.choice(order[first : first + 2]) for first in range(0, len(order), 2)])
 
 
 @dataclass(frozen=True)

@@ -149,9 +149,15 @@ def _seen(trial: FrozenTrial, reading: Reading, longest: int) -> Iterator[tuple[
             yield math.log2(max(end / max(rung, _FIRST_RUNG), 1.0)), curve[rung]
 
 
-def without_outliers(values: np.ndarray) -> np.ndarray:
-    """Raise values far below the rest: a training that diverged tells nothing about the others' units."""
-    best, middle = float(values.max()), float(np.median(values))
+def without_outliers(values: np.ndarray, middle: float | None = None) -> np.ndarray:
+    """Raise values far below the rest: a training that diverged tells nothing about the others' units.
+
+    Args:
+        values: Larger is better.
+        middle: A usual value; None for their median.
+    """
+    best = float(values.max())
+    middle = float(np.median(values)) if middle is None else middle
     return np.maximum(values, best - _FARTHEST * (best - middle)) if best > middle else values
 
 
