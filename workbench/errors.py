@@ -30,7 +30,8 @@ from pydantic import BaseModel, ConfigDict
 from typing_extensions import Self
 
 PROBLEMS_VARIABLE = "WORKBENCH_PROBLEMS_AS_JSON"
-"""Set for a command whose errors another process of ours reads: they are printed as one line of JSON."""
+"""Set for a command that another process of ours reads: an error is printed as one line of JSON, and so is a
+new run as soon as it is stored."""
 
 
 @dataclass(frozen=True)

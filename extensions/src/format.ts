@@ -102,6 +102,21 @@ export function formatPercent(share: number | null | undefined): string {
   return `${share < 0 && tenths ? "-" : ""}${written}%`;
 }
 
+const SPLITS: Record<string, string> = {
+  val: "validation",
+  valid: "validation",
+  validation: "validation",
+  eval: "evaluation",
+  test: "test",
+  train: "training",
+};
+
+/** What a metric measures and of which split, in words: `val_mean_absolute_error`, `mean absolute error (validation)`. */
+export function formatMetric(name: string): string {
+  const [, split, measure] = /^([a-z]+)_(\w+)$/.exec(name) ?? [];
+  return split in SPLITS ? `${measure.replaceAll("_", " ")} (${SPLITS[split]})` : name;
+}
+
 /** Reads typed text as a number, a truth value or a list; anything else is the text itself. */
 export function parseValue(text: string): unknown {
   const trimmed = text.trim();

@@ -87,6 +87,24 @@ test("items of a list are added and removed, but not below the minimum", () => {
   ]);
 });
 
+test("metrics are offered in words, and written as they are reported", () => {
+  const choices = ["val_accuracy", "train_loss"];
+  const field = buildField({
+    path: "objectives.0.metric",
+    label: "Metric",
+    kind: "text",
+    value: "train_loss",
+    choices,
+  });
+  const { form } = buildForm({ sections: [] });
+  const { container } = render(<SectionFields form={form} section={buildSection("objectives", [field])} />);
+  const options = [...container.querySelectorAll("option")].map((one) => [one.value, one.getAttribute("label")]);
+  assert.deepEqual(options, [
+    ["val_accuracy", "accuracy (validation)"],
+    ["train_loss", "loss (training)"],
+  ]);
+});
+
 const SEARCH = {
   lr: { low: 0.001, high: 0.1, log: true },
   optimizer: { choices: ["sgd", "adamw"] },

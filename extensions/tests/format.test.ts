@@ -42,6 +42,18 @@ test("the time of day has its date on another day", () => {
   assert.equal(at(new Date(2026, 10, 21, 9, 5, 7)), "2026-11-21 09:05:07");
 });
 
+test("a metric is named in words, with its split, and any other name as it is written", () => {
+  const names = ["val_mean_absolute_error", "train_loss", "test_top_5_accuracy", "loss", "value_of_x", "val loss"];
+  assert.deepEqual(names.map(format.formatMetric), [
+    "mean absolute error (validation)",
+    "loss (training)",
+    "top 5 accuracy (test)",
+    "loss",
+    "value_of_x",
+    "val loss",
+  ]);
+});
+
 test("typed text is read as a value", () => {
   assert.deepEqual(["0.1", "true", "sgd", "[1, 2]", "30m"].map(parseValue), [0.1, true, "sgd", [1, 2], "30m"]);
   assert.deepEqual(parseSettings("a.b=1\n\n# no\nc = x=y"), { settings: { "a.b": 1, c: "x=y" }, problem: null });

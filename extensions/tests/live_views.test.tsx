@@ -61,6 +61,14 @@ test("the header shows state, progress and best value, and a lost run as an erro
   assert.match(container.textContent!, /there is no run a.*Choose another one/s);
 });
 
+test("why a run was stopped stands in the header once", () => {
+  const run = buildRun({ state: "stopped", reason: "person", message: "by the user" });
+  const { controller } = buildController({ run });
+  const { container } = render(<Head controller={controller} />);
+  assert.match(screen.getByRole("status").textContent!, /stoppedby the user/);
+  assert.equal(container.textContent!.match(/by the user/g)?.length, 1);
+});
+
 test("the header of a failed run states the first error, and each kind of failure with its trials", () => {
   const failures = [{ reason: "error", message: "ValueError: too wide", num_trials: 14, trials: [0, 1] }];
   const run = buildRun({ state: "failed", reason: "failures", message: "all 14 trials failed", progress: 0, failures });
@@ -235,7 +243,16 @@ test("the chart names its best trial, counts its curves and changes its axis", (
   assert.match(container.querySelector(".workbench-legend")!.textContent!, /best: trial 1.*1 of 5 trials/s);
   fireEvent.change(screen.getByRole("combobox", { name: "Horizontal axis" }), { target: { value: "time" } });
   rerender(<Chart controller={controller} />);
-  fireEvent.change(screen.getByRole("combobox", { name: "Metric" }), { target: { value: "loss" } });
+  const metric = screen.getByRole("combobox", { name: "Metric" });
+  const options = within(metric).getAllByRole<HTMLOptionElement>("option");
+  assert.deepEqual(
+    options.map(({ value, text }) => [value, text]),
+    [
+      ["val_accuracy", "accuracy (validation)"],
+      ["loss", "loss"],
+    ],
+  );
+  fireEvent.change(metric, { target: { value: "loss" } });
   assert.deepEqual([state.view.chart.axis, state.view.chart.metric], ["time", "loss"]);
 });
 

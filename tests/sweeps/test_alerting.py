@@ -135,7 +135,7 @@ def test_a_driver_that_is_killed_before_a_sink_answers_is_followed_by_one_that_t
     sweep.wait_for(TrialStarted)
     store.command(sweep.run_id, "stop", {})
     sweep.wait()
-    ended = sweep.wait_for(AlertRaised, lambda alert: "stopped by the user" in alert.message)
+    ended = sweep.wait_for(AlertRaised, lambda alert: "stopped: by the user" in alert.message)
     assert sweep.wait_for(AlertDelivered, lambda answer: answer.alert == ended.alert).sent
     assert [alert.on for alert in sweep.of(AlertRaised)] == ["disk", "run_ended", "run_ended"]
     assert [post["message"] for post in team.posted] == [alert.message for alert in sweep.of(AlertRaised)[1:]]

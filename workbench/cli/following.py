@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import os
 import socket
 import sys
 import threading
@@ -18,7 +20,7 @@ from workbench.actions import suggest
 from workbench.cli.exit_codes import INTERRUPTED
 from workbench.cli.options import command_line, write_for_shell
 from workbench.cli.output import echo, make_console, print_json, print_note
-from workbench.errors import RunError, StoreUnavailableError
+from workbench.errors import PROBLEMS_VARIABLE, RunError, StoreUnavailableError
 from workbench.events import FINISHED_RUN_STATES, DriverStarted, Noted, RunState
 from workbench.experiment.automatic import is_automatic
 from workbench.formatting import format_count, format_duration, format_params, format_value, printable
@@ -115,6 +117,15 @@ def waiting_for_the_driver(run: Run) -> Iterator[None]:
             status = make_console(stderr=True).status(f"starting the driver of {run.run_id}")
             shown.enter_context(status)
         yield
+
+
+def announce(run: Run) -> None:
+    """Print a new run on stderr, for another process of ours that need not wait for the driver.
+
+    Why a driver cannot be started is stored with a run that has not begun, and lost with any other.
+    """
+    if PROBLEMS_VARIABLE in os.environ and run.state == "waiting":
+        click.echo(json.dumps({"run_id": run.run_id}), err=True)
 
 
 def detached(run: Run, *, as_json: bool, how: str = "started") -> int:

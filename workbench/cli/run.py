@@ -12,6 +12,7 @@ from workbench.actions import ACTIONS, experiment_settings
 from workbench.cli.action_options import action_options
 from workbench.cli.exit_codes import exit_code_of_run
 from workbench.cli.following import (
+    announce,
     detached,
     follow_to_end,
     follow_while,
@@ -87,6 +88,9 @@ def sweep(
         experiment, store=store, run_id=run_id, launcher=launcher, address=address, warm_start=earlier,
         like=like,
     )  # fmt: skip
+
+    if detach and address is None:  # a wrong address belongs beside what was typed
+        announce(run)
 
     def drive() -> None:
         runs.start(run, launcher=launcher, address=address, warm_start=earlier)
@@ -171,6 +175,8 @@ def replay(run_id: str, detach: bool, launcher: str, address: str | None, as_jso
 
     original = attach(run_id)
     run = original.create_replay()
+    if detach and address is None:
+        announce(run)
 
     def drive() -> None:
         runs.start(run, launcher=launcher, address=address, replay_of=original.run_id)

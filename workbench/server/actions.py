@@ -11,9 +11,12 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
+import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from workbench.actions import (
     Action,
@@ -34,6 +37,7 @@ from workbench.runs import Run
 from workbench.store.urls import is_shared
 
 _TIMEOUT_S = 180.0
+_POLL_S = 0.02
 _MAX_FILES = 200
 _MAX_DEPTH = 3
 _BAD_INPUT = 2
@@ -187,27 +191,35 @@ class ActionRunner:
         return path
 
     def _command(self, *words: str) -> dict[str, Any]:
-        """Run the command line, and return the JSON document that it prints, if it prints one."""
+        """Run the command line, and return the JSON document that it prints, if it prints one.
+
+        A command that starts a new run is left to itself once the run is stored: how starting the driver ends
+        is part of the run.
+        """
         store = self._feed.store
         # In the environment: the address of a store may contain a password, and its path may be relative.
         environment = {
             "WORKBENCH_STORE": store.url, "WORKBENCH_ARTIFACTS": str(store.artifacts), PROBLEMS_VARIABLE: "1",
         }  # fmt: skip
-        try:
-            done = subprocess.run(
-                [sys.executable, "-m", "workbench", *words], cwd=self._root, capture_output=True,
-                text=True, timeout=_TIMEOUT_S, check=False, stdin=subprocess.DEVNULL,
-                env={**os.environ, **environment},
+        # Files, because nobody reads what a command prints that is left to itself.
+        with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "workbench", *words], cwd=self._root, stdout=output, stderr=errors,
+                stdin=subprocess.DEVNULL, env={**os.environ, **environment}, start_new_session=True,
             )  # fmt: skip
-        except subprocess.TimeoutExpired as error:
-            raise RunError(f"workbench {words[0]} did not finish within {_TIMEOUT_S:g} s") from error
-        if done.returncode != 0:
-            raise _problem_of(words[0], done)
-        try:
-            document = json.loads(done.stdout)
-        except ValueError:
-            return {}
-        return document if isinstance(document, dict) else {}
+            deadline_s = time.monotonic() + _TIMEOUT_S
+            while process.poll() is None:
+                if (announced := _announced(_text_of(errors))) is not None:
+                    threading.Thread(target=process.wait, daemon=True).start()
+                    return announced
+                if time.monotonic() > deadline_s:
+                    process.kill()
+                    process.wait()
+                    raise RunError(f"workbench {words[0]} did not finish within {_TIMEOUT_S:g} s")
+                time.sleep(_POLL_S)
+            if process.returncode != 0:
+                raise _problem_of(words[0], process.returncode, _text_of(errors))
+            return _document_in(_text_of(output)) or {}
 
 
 def _with_defaults(action: Action, run_id: str, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -219,16 +231,32 @@ def _with_defaults(action: Action, run_id: str, given: Mapping[str, Any]) -> dic
     return values
 
 
-def _problem_of(verb: str, done: subprocess.CompletedProcess[str]) -> ArgumentError | RunError:
+def _problem_of(verb: str, code: int, errors: str) -> ArgumentError | RunError:
     """Return the error that a command reported as a line of JSON, or else the end of its error output."""
-    for line in reversed(done.stderr.splitlines()):
-        try:
-            found = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(found, dict) and "problem" in found:
-            return (ArgumentError if done.returncode == _BAD_INPUT else RunError)(**found)
-    return RunError(done.stderr.strip()[-500:] or f"workbench {verb} ended with exit code {done.returncode}")
+    for line in reversed(errors.splitlines()):
+        found = _document_in(line)
+        if found is not None and "problem" in found:
+            return (ArgumentError if code == _BAD_INPUT else RunError)(**found)
+    return RunError(errors.strip()[-500:] or f"workbench {verb} ended with exit code {code}")
+
+
+def _announced(errors: str) -> dict[str, Any] | None:
+    """Return the new run that a command has reported as a line of JSON; None before."""
+    documents = (_document_in(line) for line in errors.splitlines() if line.startswith("{"))
+    return next((found for found in documents if found is not None and "run_id" in found), None)
+
+
+def _document_in(text: str) -> dict[str, Any] | None:
+    try:
+        document = json.loads(text)
+    except ValueError:
+        return None
+    return document if isinstance(document, dict) else None
+
+
+def _text_of(file: IO[bytes]) -> str:
+    """Return what another process has written into a file so far."""
+    return os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0).decode(errors="replace")
 
 
 def _uses_workbench(notebook: Path) -> bool:

@@ -104,7 +104,7 @@ class Commands:
         return carry_out(command.arguments, events)
 
     def _stop(self, _arguments: Arguments, _events: list[Event]) -> str:
-        self._driver.end(RunStateChanged(state="stopped", reason="person", message="stopped by the user"))
+        self._driver.end(RunStateChanged(state="stopped", reason="person", message="by the user"))
         return "the run is stopping"
 
     def _resume(self, _arguments: Arguments, _events: list[Event]) -> str:

@@ -2,6 +2,7 @@
 import type { ComponentChildren } from "preact";
 import type { Json } from "./message_types";
 import type { FormField, Section } from "./types";
+import { formatMetric } from "../format";
 import { initialSearch } from "./space";
 import {
   problemsAt,
@@ -184,7 +185,7 @@ export function FieldInput({ form, field, id, isWrong, onValue }: FieldInputProp
       {list ? (
         <datalist id={list}>
           {field.choices!.map((one) => (
-            <option key={toJsonText(one)} value={toText(one)} />
+            <option key={toJsonText(one)} value={toText(one)} label={labelOf(field, one)} />
           ))}
         </datalist>
       ) : null}
@@ -209,4 +210,9 @@ function Options({ field, shown }: { field: FormField; shown: string }) {
         ))}
     </>
   );
+}
+
+/** What is shown beside a name that can be chosen: a metric in words. */
+function labelOf({ path }: FormField, choice: Json): string | undefined {
+  return path.endsWith(".metric") && typeof choice === "string" ? formatMetric(choice) : undefined;
 }

@@ -4,7 +4,7 @@ import { csvOf, drawingOf, drawnOf } from "../chart_drawing";
 import { saveFile, type Controller } from "../controller";
 import { counterpartOf } from "../counterpart";
 import type { Drawing } from "../drawing";
-import { formatCount, formatNumber } from "../format";
+import { formatCount, formatMetric, formatNumber } from "../format";
 import type { LinesPlot } from "../plot";
 import type { ChartState, ViewState } from "../state";
 import { Legend } from "./chart_legend";
@@ -123,7 +123,7 @@ function Controls({ controller, throughput, metric, onSave }: ControlsProps) {
         <select aria-label="Metric" value={metric} onChange={(event) => changeMetric(event.currentTarget.value)}>
           {(metrics.includes(metric) ? metrics : [metric, ...metrics]).map((name) => (
             <option key={name} value={name}>
-              {name}
+              {formatMetric(name)}
             </option>
           ))}
         </select>

@@ -1,6 +1,7 @@
 // How the curves are drawn, what is drawn beside them, and how they are saved.
 import type { Controller } from "../controller";
 import { counterpartOf } from "../counterpart";
+import { formatMetric } from "../format";
 import type { ChartLooks } from "../state";
 import { MAX_FURTHER } from "../subscription";
 import { Menu } from "./menu";
@@ -48,7 +49,7 @@ export function ChartOptions({ controller, metric, throughput, onSave }: Options
           <Limit label="to" value={looks.high} onChange={(high) => change({ high })} />
           {other === null ? null : (
             <Check
-              label={`with ${other} (dashed)`}
+              label={`with ${formatMetric(other)}, dashed`}
               checked={looks.withOther}
               onChange={(withOther) => change({ withOther })}
             />
@@ -59,7 +60,7 @@ export function ChartOptions({ controller, metric, throughput, onSave }: Options
               {further.map((name) => (
                 <Check
                   key={name}
-                  label={name}
+                  label={formatMetric(name)}
                   checked={looks.further.includes(name)}
                   disabled={!looks.further.includes(name) && looks.further.length >= MAX_FURTHER - 1}
                   onChange={(shown) =>

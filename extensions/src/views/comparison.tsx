@@ -2,7 +2,7 @@
 import { useMemo } from "preact/hooks";
 import type { Controller } from "../controller";
 import type { Drawing } from "../drawing";
-import { formatCount } from "../format";
+import { formatCount, formatMetric } from "../format";
 import type { ComparedCurve, ComparisonState, ViewState } from "../state";
 import { categoryOf, type Theme } from "../theme";
 import { ComparisonTable } from "./comparison_table";
@@ -57,7 +57,7 @@ function Controls({ controller }: { controller: Controller }) {
         <option value="">objective of each run</option>
         {known.map((name) => (
           <option key={name} value={name}>
-            {name}
+            {formatMetric(name)}
           </option>
         ))}
       </select>

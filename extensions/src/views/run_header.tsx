@@ -10,6 +10,9 @@ import { Offers } from "./offers";
 const ACTIVE = new Set<RunDetail["state"]>(["waiting", "running", "stopping"]);
 const FAILED = new Set<RunDetail["state"]>(["failed", "lost"]);
 
+/** As `START_TIMEOUT_S` in `sweeps/launchers.py`: after it nobody waits for a driver any more. */
+const MAX_START_S = 300;
+
 const REASONS: Record<string, string> = {
   trials: "all trials are done",
   time: "the time is up",
@@ -19,7 +22,7 @@ const REASONS: Record<string, string> = {
   money: "the money is spent",
   plateau: "no more progress",
   exhausted: "every combination was tried",
-  person: "by a user",
+  person: "by the user",
   failures: "its trials failed",
 };
 
@@ -37,9 +40,10 @@ export function Head({ controller }: { controller: Controller }) {
   }
   // In a notebook each line that the head takes is one that curves and trials lack.
   const isOutput = controller.form === "output";
-  const short = run.reason ? (REASONS[run.reason] ?? run.reason) : null;
-  // How a run ended well needs no notice of its own.
+  const short = run.reason ? (REASONS[run.reason] ?? run.reason) : isStarting(run) ? "starting" : null;
+  // How a run ended well, or on request, needs no notice of its own.
   const isWell = run.state === "complete";
+  const hasNotice = !isWell && run.reason !== "person";
   const reason = isWell && !isOutput && run.kind !== "advice" ? (run.message ?? short) : short;
   return (
     <header class="workbench-head">
@@ -71,7 +75,7 @@ export function Head({ controller }: { controller: Controller }) {
         </p>
       ) : null}
       {isOutput ? null : <Labels controller={controller} run={run} />}
-      {run.message && !isWell ? (
+      {run.message && hasNotice ? (
         <p class={`workbench-notice${FAILED.has(run.state) ? " workbench-notice-error" : ""}`}>{run.message}</p>
       ) : null}
       {problem ? <p class="workbench-notice">{problem.problem}</p> : null}
@@ -85,6 +89,11 @@ export function Head({ controller }: { controller: Controller }) {
       <Failures controller={controller} run={run} />
     </header>
   );
+}
+
+/** Until its driver holds it, which takes seconds where Ray starts first. */
+function isStarting(run: RunDetail): boolean {
+  return run.state === "waiting" && run.owner === null && run.elapsed_s < MAX_START_S;
 }
 
 function Facts({ run, isBrief = false }: { run: RunDetail; isBrief?: boolean }) {
