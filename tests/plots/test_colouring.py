@@ -1,14 +1,17 @@
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import pytest
 
 from tests.builders.recorded_runs import record_run
 from workbench.errors import UnknownNameError
-from workbench.plots.colouring import COLOURED, SCALE
+from workbench.plots.colouring import COLOURED, SCALE, bar_of
+from workbench.plots.parameter_axes import ParameterLayout
 from workbench.plots.theme import BEST, GRID, TRIALS
 from workbench.runs import Run, attach
+from workbench.space import Choice, Float, Int
 from workbench.store import Store
 
 
@@ -35,10 +38,53 @@ def test_what_stands_for_trials_is_coloured_by_a_parameter_and_the_best_stays(ru
 
 
 def test_lines_are_coloured_by_a_parameter(run: Run) -> None:
+    figure = run.figure("parallel", colour="lr")
+    (bar,) = [trace.marker for trace in figure.data if trace.marker.colorbar.title.text]
+    assert bar.colorbar.title.text == "lr"
+    assert [colour for _, colour in bar.colorscale] == SCALE
+
+
+def test_lines_have_the_colours_of_the_bar_where_values_are_few(run: Run) -> None:
     figure = run.figure("parallel", colour="width")
     (bar,) = [trace.marker for trace in figure.data if trace.marker.colorbar.title.text]
-    assert bar.colorbar.title.text == "width"
-    assert [colour for _, colour in bar.colorscale] == SCALE
+    colours = list(dict.fromkeys(colour for _, colour in bar.colorscale))
+    drawn = [trace.line.color for trace in figure.data if trace.name == "complete"]
+    assert len(colours) == 2
+    assert set(drawn) == set(colours)
+
+
+@pytest.mark.parametrize(
+    ("domain", "texts", "middles"),
+    [
+        (Int(low=1, high=4), ["1", "2", "3", "4"], [1 / 8, 3 / 8, 5 / 8, 7 / 8]),
+        (Float(low=0.1, high=0.3, step=0.1), ["0.1", "0.2", "0.3"], [1 / 6, 1 / 2, 5 / 6]),
+        (Choice(choices=[16, 128, 4096]), ["16", "128", "4096"], [1 / 6, 1 / 2, 5 / 6]),
+    ],
+)
+def test_each_of_a_few_values_is_a_field_of_its_own_in_the_bar(domain, texts, middles) -> None:
+    bar = bar_of(ParameterLayout("depth", domain, []).axis)
+    assert bar["colorbar"]["ticktext"] == texts
+    span = bar["cmax"] - bar["cmin"]
+    ticks = [(place - bar["cmin"]) / span for place in bar["colorbar"]["tickvals"]]
+    assert ticks == pytest.approx(middles)
+    fields = [
+        (low, high) for (low, colour), (high, same) in itertools.pairwise(bar["colorscale"]) if colour == same
+    ]
+    assert all(low < tick < high for tick, (low, high) in zip(ticks, fields, strict=True))
+    assert len({colour for _, colour in bar["colorscale"]}) == len(texts)
+
+
+@pytest.mark.parametrize(
+    "domain", [Int(low=1, high=100), Int(low=16, high=64, log=True), Float(low=0, high=1)]
+)
+def test_many_values_have_a_continuous_bar(domain) -> None:
+    assert bar_of(ParameterLayout("depth", domain, []).axis)["colorscale"] == SCALE
+
+
+def test_the_slices_of_one_trial_show_it(run: Run) -> None:
+    figure = run.figure("slice", trials=[1])
+    shown = [trace for trace in figure.data if trace.name == "complete"]
+    assert [(trace.x[0], trace.y[0]) for trace in shown] == [(0.1, 0.95), ("8", 0.95)]
 
 
 def test_lines_of_other_trials_stay_as_faint_ones(run: Run) -> None:

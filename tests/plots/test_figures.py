@@ -9,8 +9,8 @@ import pytest
 from workbench.experiment import Experiment
 from workbench.plots.figures import FIGURES
 from workbench.plots.figures_trials import draw_importance
+from workbench.plots.parameter_axes import ParameterLayout
 from workbench.plots.prepare_search import prepare_importance
-from workbench.plots.prepare_trials import ParameterLayout
 from workbench.plots.run_data import RunData
 
 
@@ -40,6 +40,13 @@ def test_the_axis_of_shares_ends_at_all_of_it_and_an_unclear_one_is_named():
     figure = draw_importance(prepare_importance({"x": (0.99, 0.003, 0.99)}), "loss")
     assert figure.layout.xaxis.range[1] <= 1
     assert figure.layout.title.subtitle.text == "Little was learnt about: x"
+
+
+def test_a_point_of_the_front_names_its_objectives(two_objectives, make_events):
+    figure = FIGURES["pareto"](RunData.of(two_objectives, make_events(two_objectives, 8)))
+    texts = [trace.hovertemplate for trace in figure.data]
+    assert texts
+    assert all("<br>error: %{x:.6g}<br>speed: %{y:.6g}" in text for text in texts)
 
 
 def test_a_persons_words_are_not_read_as_markup(one_objective, make_events):

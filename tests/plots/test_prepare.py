@@ -10,6 +10,7 @@ from workbench.errors import ExperimentError
 from workbench.events import DriverStarted, TrialEnded, TrialProposed, TrialReported, TrialStarted
 from workbench.experiment import Experiment
 from workbench.plots.figures_trials import draw_slice
+from workbench.plots.parameter_axes import ParameterAxis
 from workbench.plots.prepare import (
     CurvesData,
     Line,
@@ -22,7 +23,6 @@ from workbench.plots.prepare_search import ImportanceData, prepare_importance
 from workbench.plots.prepare_trials import (
     ParallelData,
     ParallelLine,
-    ParameterAxis,
     ParetoData,
     SlicePanel,
     TimelineBar,
@@ -247,6 +247,7 @@ def test_the_front_is_apart_from_the_beaten_and_the_infeasible(two_objectives):
     run = RunData.of(two_objectives, events)
     run.history.chosen_trial = 2
     assert prepare_pareto(run) == ParetoData(
+        metrics=("error", "speed"),
         titles=("error (lower is better)", "speed (higher is better)"),
         front=((0, (1.0, 1.0)), (1, (2.0, 2.0))),
         beaten=((2, (3.0, 1.0)),),

@@ -5,12 +5,15 @@ Lines of the parallel coordinates are coloured by `figures_trials`, with the sam
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from typing import Any
 
 import plotly.graph_objects as go
+from plotly.colors import sample_colorscale
 
 from workbench.errors import UnknownNameError
-from workbench.plots.prepare_trials import ParameterAxis, ParameterLayout
+from workbench.plots.parameter_axes import ParameterAxis, ParameterLayout
 from workbench.plots.run_data import RunData
 from workbench.plots.theme import MUTED, TRIALS, short
 
@@ -59,16 +62,47 @@ def colour_by(figure: go.Figure, run: RunData, name: str) -> None:
 
 
 def bar_of(axis: ParameterAxis) -> dict[str, Any]:
-    """Return the colour axis of a parameter, with the ticks of its own axis."""
+    """Return the colour axis of a parameter: with its ticks, or with a field for each of a few values."""
+    if axis.levels:
+        places, texts = zip(*axis.levels, strict=True)
+        edges = _edges(places)
+        low, high = edges[0], edges[-1]
+        scale = [
+            [(edge - low) / (high - low), colour]
+            for colour, ends in zip(colours_of(axis), itertools.pairwise(edges), strict=True)
+            for edge in ends
+        ]
+    else:
+        (low, high), scale = (0.0, 1.0), SCALE
+        places, texts = zip(*axis.ticks, strict=True)
     return {
-        "colorscale": SCALE, "cmin": 0, "cmax": 1,
+        "colorscale": scale, "cmin": low, "cmax": high,
         "colorbar": {
             "title": {"text": short(axis.name, 22), "side": "right", "font": {"size": 12, "color": MUTED}},
-            "tickvals": [place for place, _ in axis.ticks],
-            "ticktext": [short(text, 14) for _, text in axis.ticks],
+            "tickvals": list(places),
+            "ticktext": [short(text, 14) for text in texts],
             "tickfont": {"size": 12, "color": MUTED}, "thickness": 12, "outlinewidth": 0,
         },
     }  # fmt: skip
+
+
+def colours_of(axis: ParameterAxis, num_shades: int = 2) -> list[str]:
+    """Return the colours of a parameter in the order of its values.
+
+    Args:
+        axis: The parameter.
+        num_shades: Number of colours, at least 2, where its values are too many for a colour each.
+    """
+    number = len(axis.levels) or num_shades
+    return [str(one) for one in sample_colorscale(SCALE, [at / max(number - 1, 1) for at in range(number)])]
+
+
+def _edges(places: Sequence[float]) -> list[float]:
+    """Return the borders between positions, and as far beyond the outermost as those are from a border."""
+    middles = [(one + other) / 2 for one, other in itertools.pairwise(places)]
+    if not middles:
+        return [places[0] - 0.5, places[0] + 0.5]
+    return [2 * places[0] - middles[0], *middles, 2 * places[-1] - middles[-1]]
 
 
 def _coloured(places: list[float | None]) -> dict[str, Any]:

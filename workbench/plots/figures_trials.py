@@ -14,12 +14,12 @@ from plotly.colors import sample_colorscale
 from plotly.subplots import make_subplots
 
 from workbench.formatting import counted_noun, format_count, format_number, format_percent
-from workbench.plots.colouring import SCALE, bar_of
+from workbench.plots.colouring import bar_of, colours_of
+from workbench.plots.parameter_axes import ParameterAxis
 from workbench.plots.prepare_search import ImportanceData
 from workbench.plots.prepare_trials import (
     ParallelData,
     ParallelLine,
-    ParameterAxis,
     ParetoData,
     SliceData,
     SlicePanel,
@@ -46,10 +46,13 @@ from workbench.plots.theme import (
     colour_scale,
     joined,
     new_figure,
+    plain,
     short,
     show_message,
     whole_ticks,
 )
+
+_NUM_SHADES = 10
 
 
 def draw_parallel(data: ParallelData, hover: Callable[[int], str]) -> go.Figure:
@@ -59,7 +62,7 @@ def draw_parallel(data: ParallelData, hover: Callable[[int], str]) -> go.Figure:
     with_result = [line for line in chosen if line.value is not None]
     if not any(line.value is not None for line in data.lines) or len(data.axes) < 2:
         return show_message(figure, "Nothing to compare: no complete trial, or no parameter that varies.")
-    scale = colour_scale(data.goal) if data.colour_axis is None else SCALE
+    colours = _colours_of_lines(data)
     shades: dict[int, list[ParallelLine]] = {}
     for line in with_result:
         shades.setdefault(_shade_of(line, data), []).append(line)
@@ -68,7 +71,7 @@ def draw_parallel(data: ParallelData, hover: Callable[[int], str]) -> go.Figure:
     unfinished = [line for line in chosen if line.value is None]
     _add_parallel_lines(figure, unfinished, hover, "#c9d0d6", 0.9, "pruned")
     for shade in sorted(shades, reverse=data.goal == "minimize"):
-        colour = FAINT if shade < 0 else str(sample_colorscale(scale, shade / 9)[0])
+        colour = FAINT if shade < 0 else colours[shade]
         _add_parallel_lines(figure, shades[shade], hover, colour, 1.6, "complete")
     best = [line for line in with_result if line.trial == data.best_trial]
     name = f"best {data.metric}: trial {data.best_trial}"
@@ -91,14 +94,25 @@ def draw_parallel(data: ParallelData, hover: Callable[[int], str]) -> go.Figure:
     return figure
 
 
-def _shade_of(line: ParallelLine, data: ParallelData) -> int:
-    """Return the colour of a line as one of ten; negative where the parameter is not set."""
+def _colours_of_lines(data: ParallelData) -> list[str]:
     if data.colour_axis is not None:
-        place = line.positions[data.colour_axis]
-        return -1 if place is None else round(9 * place)
+        return colours_of(data.axes[data.colour_axis], _NUM_SHADES)
+    places = [shade / (_NUM_SHADES - 1) for shade in range(_NUM_SHADES)]
+    return [str(one) for one in sample_colorscale(colour_scale(data.goal), places)]
+
+
+def _shade_of(line: ParallelLine, data: ParallelData) -> int:
+    """Return which of the colours a line has; negative where the parameter is not set."""
+    if data.colour_axis is not None:
+        place, levels = line.positions[data.colour_axis], data.axes[data.colour_axis].levels
+        if place is None:
+            return -1
+        if levels:
+            return min(range(len(levels)), key=lambda level: abs(levels[level][0] - place))
+        return round((_NUM_SHADES - 1) * place)
     low, high = data.colour_range
     share = (line.value - low) / (high - low) if line.value is not None and high > low else 1.0
-    return round(9 * min(max(share, 0.0), 1.0))
+    return round((_NUM_SHADES - 1) * min(max(share, 0.0), 1.0))
 
 
 def _bar_of_lines(data: ParallelData) -> dict[str, Any]:
@@ -282,6 +296,10 @@ def draw_pareto(data: ParetoData, hover: Callable[[int], str]) -> go.Figure:
     figure.update_layout(template=TEMPLATE, title_text="Pareto front")
     for column, (first, second) in enumerate(data.pairs, start=1):
         line = "lines+markers" if len(data.titles) == 2 else "markers"
+        values_of_point = "".join(
+            f"<br>{plain(data.metrics[index])}: %{{{place}:.6g}}"
+            for index, place in ((first, "x"), (second, "y"))
+        )
         for name, points, mode, marker in (
             ("beaten", data.beaten, "markers", HOLLOW),
             ("violates a constraint", data.infeasible, "markers", CROSSED),
@@ -300,7 +318,8 @@ def draw_pareto(data: ParetoData, hover: Callable[[int], str]) -> go.Figure:
                     showlegend=column == 1,
                     marker=marker,
                     line={"color": BEST, "width": 1.4, "dash": "dot"},
-                    hovertemplate="trial %{customdata[0]}: %{x:.6g}, %{y:.6g}%{customdata[1]}<extra></extra>",
+                    hovertemplate=f"trial %{{customdata[0]}}{values_of_point}%{{customdata[1]}}"
+                    "<extra></extra>",
                     row=1,
                     col=column,
                 )
@@ -308,7 +327,7 @@ def draw_pareto(data: ParetoData, hover: Callable[[int], str]) -> go.Figure:
             figure.add_scatter(
                 x=[data.base[first]], y=[data.base[second]], mode="markers", name="base", marker=BASE,
                 legendgroup="base", showlegend=column == 1, row=1, col=column,
-                hovertemplate="the base: %{x:.6g}, %{y:.6g}<extra></extra>",
+                hovertemplate=f"the base{values_of_point}<extra></extra>",
             )  # fmt: skip
         figure.update_xaxes(title_text=short(data.titles[first], 60), row=1, col=column)
         figure.update_yaxes(title_text=short(data.titles[second], 60), row=1, col=column)

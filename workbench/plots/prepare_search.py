@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from workbench.history import Trial
-from workbench.plots.prepare_trials import ParameterAxis, ParameterLayout, searched, title_of
+from workbench.plots.parameter_axes import ParameterAxis, ParameterLayout, searched
+from workbench.plots.prepare_trials import title_of
 from workbench.plots.run_data import RunData
 from workbench.plots.series import Goal
 

@@ -7,54 +7,24 @@ does not exist.
 from __future__ import annotations
 
 import itertools
-import json
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass
 
 import numpy as np
-from pydantic import JsonValue
 
 from workbench.errors import ExperimentError
 from workbench.events import TrialState
 from workbench.experiment import Objective
-from workbench.formatting import format_number, format_value
 from workbench.history import Trial
 from workbench.history.choices import chosen_by_hand
 from workbench.history.compression import base_values
+from workbench.plots.parameter_axes import ParameterAxis, ParameterLayout, Scale, searchable, searched
 from workbench.plots.prepare import Values, readable_range, time_unit
 from workbench.plots.run_data import RunData
 from workbench.plots.series import Goal
-from workbench.space import Choice, Domain, Fixed, Int, Space
 
-Scale = Literal["linear", "log", "category"]
-
-MAX_PARAMETERS = 12
 MAX_TRIALS = 1000
-
-
-@dataclass(frozen=True)
-class ParameterAxis:
-    """One parameter as an axis from 0 (its lowest value) to 1.
-
-    Attributes:
-        name: Name of the parameter, or of the objective.
-        scale: How values are laid out.
-        ticks: Positions from 0 to 1, each with its label.
-        conditional: Whether some configurations lack the parameter.
-        low: The number at 0; None on an axis of categories.
-        high: The number at 1.
-        is_whole: Whether its values are whole numbers.
-    """
-
-    name: str
-    scale: Scale
-    ticks: tuple[tuple[float, str], ...]
-    conditional: bool = False
-    low: float | None = field(default=None, compare=False)
-    high: float | None = field(default=None, compare=False)
-    is_whole: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True)
@@ -126,6 +96,7 @@ class ParetoData:
     """Trials in the space of objectives.
 
     Attributes:
+        metrics: The objectives.
         titles: One per metric, with the direction that is better.
         front: (trial, values) of the Pareto-optimal trials, by the first objective.
         beaten: (trial, values) of the other feasible trials.
@@ -135,6 +106,7 @@ class ParetoData:
         chosen: (trial, values) of the trial that was chosen by hand, or nothing.
     """
 
+    metrics: tuple[str, ...]
     titles: tuple[str, ...]
     front: tuple[tuple[int, tuple[float, ...]], ...]
     beaten: tuple[tuple[int, tuple[float, ...]], ...]
@@ -210,8 +182,10 @@ def prepare_slice(run: RunData) -> SliceData:
         if math.isfinite(value):
             shown.append((trial, value))
     panels = []
-    for name in searched(run.history.searched, [trial for trial, _ in shown]):
-        layout = ParameterLayout(name, run.history.searched.root[name], [trial for trial, _ in shown])
+    trials = [trial for trial, _ in shown]
+    # A filter may leave one trial, of which nothing varies.
+    for name in searched(run.history.searched, trials) or searchable(run.history.searched, trials):
+        layout = ParameterLayout(name, run.history.searched.root[name], trials)
         inside = [(trial, value) for trial, value in shown if name in trial.params]
         panels.append(
             SlicePanel(
@@ -260,6 +234,7 @@ def prepare_pareto(run: RunData) -> ParetoData:
         and all(math.isfinite(trial.values.get(metric, math.nan)) for metric in metrics)
     ]
     return ParetoData(
+        metrics=tuple(metrics),
         titles=tuple(title_of(objective) for objective in objectives),
         front=points(front),
         beaten=points(_evenly([trial for trial in ranked if trial.number not in on_front], 2 * MAX_TRIALS)),
@@ -291,81 +266,6 @@ def title_of(objective: Objective) -> str:
     return f"{objective.metric} ({'higher' if objective.goal == 'maximize' else 'lower'} is better)"
 
 
-def searched(space: Space, trials: Sequence[Trial]) -> list[str]:
-    """Return the parameters that vary, in the order of the space, at most `MAX_PARAMETERS`."""
-    names = []
-    for name, domain in space.root.items():
-        values = {json.dumps(trial.params[name]) for trial in trials if name in trial.params}
-        if not isinstance(domain, Fixed) and domain.values() != [None] and len(values) > 1:
-            names.append(name)
-    return names[:MAX_PARAMETERS]
-
-
-class ParameterLayout:
-    """Where the values of one parameter lie on its axis."""
-
-    def __init__(self, name: str, domain: Domain, trials: Sequence[Trial]) -> None:
-        self.name = name
-        self.categories: tuple[str, ...] = ()
-        self.tick_every: int | None = None
-        present = [trial.params[name] for trial in trials if name in trial.params]
-        conditional = len(present) < len(trials)
-        if isinstance(domain, Choice | Fixed):
-            known = [format_value(value) for value in domain.values()]
-            self.categories = tuple(dict.fromkeys([*known, *(format_value(value) for value in present)]))
-            last = max(len(self.categories) - 1, 1)
-            ticks = tuple((index / last, text) for index, text in enumerate(self.categories))
-            self.axis = ParameterAxis(name, "category", ticks, conditional)
-            return
-        numbers = [float(value) for value in present if isinstance(value, int | float)]
-        low, high = float(min([domain.low, *numbers])), float(max([domain.high, *numbers]))
-        whole = isinstance(domain, Int)
-        if domain.log:
-            self.tick_every = max(1, math.ceil((math.log10(high) - math.log10(low)) / 6))
-        elif whole and high - low <= 8:
-            self.tick_every = 1
-        self._set_numbers(low, high, domain.log, conditional, whole)
-
-    @classmethod
-    def of_numbers(cls, name: str, values: Sequence[float]) -> ParameterLayout:
-        """Return the layout of an axis without a domain, such as an objective."""
-        layout = cls.__new__(cls)
-        layout.name, layout.categories, layout.tick_every = name, (), None
-        layout._set_numbers(min(values, default=0.0), max(values, default=1.0), False, False)
-        return layout
-
-    def _set_numbers(
-        self, low: float, high: float, log: bool, conditional: bool, whole: bool = False
-    ) -> None:
-        self.low, self.high, self.log = low, high, log
-        marks = _log_marks(low, high) if log else _linear_marks(low, high)
-        marks = [mark for mark in marks if not whole or mark.is_integer()]
-        ticks = tuple((self.place(mark), format_number(mark)) for mark in marks)
-        scale: Scale = "log" if log else "linear"
-        self.axis = ParameterAxis(self.name, scale, ticks, conditional, low, high, whole)
-
-    def place(self, value: float) -> float:
-        """Return where a number lies on the axis, from 0 to 1."""
-        if self.high == self.low:
-            return 0.5
-        numbers = (value, self.low, self.high)
-        at, low, high = map(math.log, numbers) if self.log else numbers
-        return (at - low) / (high - low)
-
-    def position(self, trial: Trial) -> float | None:
-        """Return where a trial lies on the axis; None where it lacks the parameter."""
-        value = trial.params.get(self.name)
-        if self.name not in trial.params:
-            return None
-        if self.categories:
-            return self.categories.index(format_value(value)) / max(len(self.categories) - 1, 1)
-        return self.place(float(value)) if isinstance(value, int | float) else None
-
-    def coordinate(self, value: JsonValue) -> float | str:
-        """Return a value as plotly places it: a number, or the name of a category."""
-        return float(value) if not self.categories and isinstance(value, int | float) else format_value(value)
-
-
 def _evenly(trials: Sequence[Trial], most: int) -> list[Trial]:
     """Keep at most `most`, the first always, the others spread evenly."""
     if len(trials) <= most:
@@ -381,20 +281,3 @@ def _colour_range(values: Sequence[float], goal: Goal) -> tuple[float, float]:
     if goal == "maximize":
         return max(low, middle - 2 * (high - middle)) if high > middle else low, high
     return low, min(high, middle + 2 * (middle - low)) if middle > low else high
-
-
-def _log_marks(low: float, high: float) -> list[float]:
-    first, last = math.ceil(math.log10(low) - 1e-9), math.floor(math.log10(high) + 1e-9)
-    every = max(1, math.ceil((last - first) / 5))
-    marks = [10.0**power for power in range(first, last + 1, every)]
-    return marks if len(marks) > 1 else [low, high]
-
-
-def _linear_marks(low: float, high: float, about: int = 4) -> list[float]:
-    if high <= low:
-        return [low]
-    rough = (high - low) / about
-    power = 10.0 ** math.floor(math.log10(rough))
-    step = next(power * factor for factor in (1, 2, 2.5, 5, 10) if power * factor >= rough * 0.999)
-    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
-    return [round(index * step, 12) for index in range(first, last + 1)]

@@ -12,7 +12,7 @@ from typing import Any
 from workbench.formatting import MISSING, format_count, format_duration, format_percent, format_value
 from workbench.history import failure_groups, reasons_of_pruning, wait_for_proposals
 from workbench.history.lineage import describe_source
-from workbench.plots.prepare_trials import searched
+from workbench.plots.parameter_axes import searched
 from workbench.plots.run_data import RunData
 from workbench.space import Choice, Fixed, describe, describe_condition
 
