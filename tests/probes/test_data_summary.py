@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 
+from workbench.data import summary_of
 from workbench.errors import DataError, ExperimentError
 from workbench.experiment import Experiment
+from workbench.experiment.components import Component
 from workbench.probes.data_summary import picture_data
 
 OBJECTIVES = [{"metric": "val_loss", "goal": "minimize"}]
@@ -28,6 +30,26 @@ def test_rows_of_a_table_are_shown_as_they_are_written(tmp_path: Path) -> None:
     ]
     assert seen["sizes"] == {"train": 160, "validation": 40, "test": None}
     assert sum(seen["target_histogram"]["counts"]) == 160
+
+
+def test_what_is_notable_of_a_table_is_noted_as_check_does(tmp_path: Path) -> None:
+    path = tmp_path / "houses.csv"
+    lines = [
+        f'house-{number},"{number + 900:,}",{"?" if number == 7 else number},{number}'
+        for number in range(200)
+    ]
+    path.write_text("\n".join(["name,cost,area,price", *lines]))
+    data = {"name": "table", "path": str(path), "target": "price", "task": "regression"}
+    seen = picture_data(of(data))
+    table = summary_of(
+        Component(name="table", options={name: data[name] for name in ("path", "target", "task")})
+    )
+    assert table is not None
+    assert seen["contents"] == table.lines()
+    assert seen["warnings"][-len(table.notes) :] == [*table.notes]
+    assert "data: {drop: [name]}" in str(seen["warnings"])
+    assert "thousands separators: cost" in str(seen["warnings"])
+    assert "1 of 600 values are missing" in seen["contents"][0]
 
 
 def test_data_that_is_made_in_a_notebook_goes_along() -> None:

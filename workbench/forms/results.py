@@ -102,6 +102,7 @@ class DataSummary(Response):
     samples: tuple[ImageSample | RowSample | TextSample, ...]
     load_samples_per_s: float | None
     needed_samples_per_s: float | None
+    contents: tuple[str, ...] = Field(default=(), description="What a table consists of, in sentences.")
     warnings: tuple[str, ...]
 
 

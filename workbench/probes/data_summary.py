@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from workbench.data import check_options
+from workbench.data import check_options, summary_of
 from workbench.data.preview import preview
 from workbench.errors import ExperimentError
 from workbench.experiment import Experiment
@@ -28,7 +28,7 @@ def picture_data(
 
     Returns:
         Plain values, as `data.preview.preview` returns them; of a table the first rows as they are written,
-        in place of what training is given.
+        in place of what training is given, its notes among the warnings, and as contents what it consists of.
 
     Raises:
         ExperimentError: If the experiment names no data, or the name or an option is wrong.
@@ -59,6 +59,9 @@ def _answer(experiment: Experiment, question: dict[str, Any]) -> dict[str, Any]:
                 {"kind": "row", "cells": dict(zip(names[:-1], cells, strict=False)), "target": cells[-1]}
                 for cells in written
             ]
+    table = summary_of(component)
+    seen["contents"] = [] if table is None else table.lines()
+    seen["warnings"] += [] if table is None else table.notes
     return seen
 
 

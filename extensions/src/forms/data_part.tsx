@@ -58,6 +58,11 @@ function Preview({ result }: { result: DataSummary }) {
         {result.input_shape ? <Fact label="Input shape" value={result.input_shape.join(" × ")} /> : null}
         <Speed result={result} />
       </dl>
+      {(result.contents ?? []).map((sentence) => (
+        <p class="workbench-hint" key={sentence}>
+          {sentence}
+        </p>
+      ))}
       <Split sizes={result.sizes} />
       <Samples samples={result.samples} names={class_names} />
       {class_counts ? (

@@ -55,6 +55,8 @@ export interface DataSummary {
   samples: (ImageSample | RowSample | TextSample)[];
   load_samples_per_s: number | null;
   needed_samples_per_s: number | null;
+  /** What a table consists of, in sentences. */
+  contents?: string[];
   warnings: string[];
 }
 
