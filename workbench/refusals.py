@@ -50,6 +50,7 @@ _WRONG_SHAPES = frozenset({"tuple_type", "dict_type", "model_type"})
 _MAX_LISTED = 12
 """Up to this many names that exist are listed whole where one is unknown."""
 _MAX_CLOSE = 5
+_UNKNOWN_KEY = "unknown key"
 
 # Limits the length of a refused value in a message.
 _SHORT = reprlib.Repr()
@@ -69,6 +70,8 @@ class Dialect:
             for its value.
         examples: What a place takes, by its path without numbers of items; what an item of a list takes, by
             the path with a dot at its end.
+        renamed: Names and values of other tools, with ours, for the keys of a section that must be written;
+            by the path of the section without numbers of items.
     """
 
     kinds: Mapping[str, Collection[str]] = field(default_factory=dict)
@@ -76,6 +79,7 @@ class Dialect:
     tagged: Mapping[str, type[BaseModel]] = field(default_factory=dict)
     elsewhere: Mapping[str, str] = field(default_factory=dict)
     examples: Mapping[str, str] = field(default_factory=dict)
+    renamed: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
 PLAIN = Dialect()
@@ -118,13 +122,22 @@ def refusal_of_all(
     first, *others = findings(error, root, dialect)
     if not others:
         return first
-    listed = "\n".join(f"  {other}" for other in others)
+    shown = {first.allowed}
+    listed = ""
+    for other in others:
+        is_repeated = other.problem == _UNKNOWN_KEY and other.allowed in shown
+        listed += f"\n  {_without_allowed(other) if is_repeated else other}"
+        shown.add(other.allowed)
     return ExperimentError(
         first.problem,
         field=first.field,
         allowed=first.allowed,
-        next_step=f"{first.next_step or ''} Also wrong:\n{listed}".lstrip(),
+        next_step=f"{first.next_step or ''} Also wrong:{listed}".lstrip(),
     )
+
+
+def _without_allowed(error: ExperimentError) -> ExperimentError:
+    return ExperimentError(error.problem, field=error.field, next_step=error.next_step)
 
 
 def findings(
@@ -142,8 +155,45 @@ def findings(
     found = [one for one in found if one["type"] != "too_short" or not _has_part(one["loc"], found)]
     # Where a mapping is wrong inside, it does not matter that it is none of some words.
     found = [one for one in found if not _is_mapping_for_word(one) or not _has_other_reason(one, found)]
+    renamed = _renamed_keys(found, dialect)
+    found = [
+        one for one in found if one["type"] != "missing" or _location(one, dialect) not in renamed.values()
+    ]
     by_field = itertools.groupby(found, key=lambda one: _location(one, dialect))
-    return [_explain(list(details), location, root, dialect) for location, details in by_field]
+    return [
+        _explain_renamed(location, renamed[tuple(location)], next(details)["input"], dialect)
+        if tuple(location) in renamed
+        else _explain(list(details), location, root, dialect)
+        for location, details in by_field
+    ]
+
+
+def _renamed_keys(found: list[ErrorDetails], dialect: Dialect) -> dict[tuple[str, ...], list[str]]:
+    """Return the keys that have another name here, with the places of these names, which are empty."""
+    missing = [_location(one, dialect) for one in found if one["type"] == "missing"]
+    renamed: dict[tuple[str, ...], list[str]] = {}
+    for one in found:
+        *section, name = location = _location(one, dialect)
+        meant = [*section, dialect.renamed.get(_without_numbers(section), {}).get(name, "")]
+        if one["type"] == "extra_forbidden" and meant in missing:
+            renamed[tuple(location)] = meant
+    return renamed
+
+
+def _explain_renamed(location: list[str], meant: list[str], value: Any, dialect: Dialect) -> ExperimentError:
+    """Explain a key that is right but for its name."""
+    ours = dialect.renamed[_without_numbers(location[:-1])]
+    written = ours.get(value, value) if isinstance(value, str) else value
+    is_plain = isinstance(written, str | int | float) and len(str(written)) <= _SHORT.maxstring
+    return ExperimentError(
+        f"{location[-1]} is called {meant[-1]} here", field=".".join(location),
+        next_step=f"Write {meant[-1]}: {written}." if is_plain else f"Write {meant[-1]}.",
+    )  # fmt: skip
+
+
+def _without_numbers(location: Sequence[str]) -> str:
+    """Return a path without the numbers of items."""
+    return ".".join(part for part in location if not part.isdigit())
 
 
 def _has_part(place: tuple[int | str, ...], found: list[ErrorDetails]) -> bool:
@@ -222,12 +272,12 @@ def _section_of(location: list[str], root: type[BaseModel] | None) -> Any:
 def _unknown_key(location: list[str], value: Any, section: Any, dialect: Dialect) -> ExperimentError:
     field = ".".join(location)
     if not _is_section(section):
-        return ExperimentError("unknown key", field=field, next_step="Remove it.")
+        return ExperimentError(_UNKNOWN_KEY, field=field, next_step="Remove it.")
     if len(location) == 1 and (instead := _instead_of(field, value, section, dialect)) is not None:
-        return ExperimentError("unknown key", field=field, next_step=f"Write {instead}.")
+        return ExperimentError(_UNKNOWN_KEY, field=field, next_step=f"Write {instead}.")
     known = list(section.model_fields)
     allowed, meant = closest(location[-1], known, dialect.other_names)
-    return ExperimentError("unknown key", field=field, allowed=allowed, next_step=meant or "Remove it.")
+    return ExperimentError(_UNKNOWN_KEY, field=field, allowed=allowed, next_step=meant or "Remove it.")
 
 
 def _instead_of(name: str, value: Any, root: type[BaseModel], dialect: Dialect) -> str | None:

@@ -66,6 +66,35 @@ def test_objectives_in_another_form_are_answered_with_an_example(
 
 
 @pytest.mark.parametrize(
+    ("objective", "key", "problem", "step"),
+    [
+        ({"metric": "x", "mode": "max"}, "mode", "mode is called goal here", "Write goal: maximize."),
+        ({"metric": "x", "direction": "minimize"}, "direction", "direction is called goal here",
+         "Write goal: minimize."),
+        ({"name": "x", "goal": "minimize"}, "name", "name is called metric here", "Write metric: x."),
+        ({"metric": "x", "mode": ["max"]}, "mode", "mode is called goal here", "Write goal."),
+    ],
+)  # fmt: skip
+def test_a_key_by_another_name_is_one_message(
+    objective: dict[str, Any], key: str, problem: str, step: str
+) -> None:
+    error = refused(objectives=[objective])
+    assert (error.field, error.problem, error.next_step) == (f"objectives.0.{key}", problem, step)
+
+
+def test_a_further_name_beside_its_own_is_an_unknown_key() -> None:
+    error = refused(objectives=[{"metric": "x", "goal": "minimize", "mode": "max"}])
+    assert (error.field, error.problem) == ("objectives.0.mode", "unknown key")
+
+
+def test_the_keys_that_exist_are_listed_once() -> None:
+    text = str(refused(qqq=1, zzz=2))
+    assert "qqq: unknown key" in text
+    assert "zzz: unknown key" in text
+    assert text.count("objectives") == 1
+
+
+@pytest.mark.parametrize(
     ("written", "instead"),
     [
         ({"type": "loguniform", "min": 0.0001, "max": 0.1}, "{low: 0.0001, high: 0.1, log: true}"),

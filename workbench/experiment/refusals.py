@@ -21,12 +21,17 @@ _ELSEWHERE = {
     **dict.fromkeys(("parameters", "params", "search_space", "space"),
                     "search: {lr: {low: 0.0001, high: 0.1, log: true}}"),
 }  # fmt: skip
+_RENAMED = {
+    **dict.fromkeys(("direction", "mode", "optimize"), "goal"), **dict.fromkeys(("key", "name"), "metric"),
+    "max": "maximize", "min": "minimize",
+}  # fmt: skip
 DIALECT = Dialect(
     kinds={"alerts": KINDS}, other_names=ALIASES,
     tagged={"float": Float, "int": Int, "choice": Choice, "fixed": Fixed},
     elsewhere=_ELSEWHERE, examples={
         "objectives": f"a list, such as [{_OBJECTIVE}]", "objectives.": f"a mapping, such as {_OBJECTIVE}",
     },
+    renamed={"objectives": _RENAMED},
 )  # fmt: skip
 
 
