@@ -79,16 +79,16 @@ def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
     """Keep tests with processes of their own one after another, and let them try once more.
 
     A busy machine may start a process late. Where the suite runs on several processes, those with Ray share
-    one, and so do those with a browser, and those with processes of workers; those of the faces have a Ray
-    head of their own, beside either. What the tests of a module share is made once where they run in one
-    process.
+    one, and so do those with a browser, and those with processes of workers; slow ones of the faces, which are
+    many, have a Ray head of their own, beside either. What the tests of a module share is made once where they
+    run in one process.
     """
     for item in items:
         if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(_MAX_SLOW_S))
         group = next((name for name in ("browser", "ray") if item.get_closest_marker(name)), None)
         if group is not None:
-            if group == "ray" and item.path.parent.name in _FACES:
+            if group == "ray" and item.path.parent.name in _FACES and item.get_closest_marker("slow"):
                 group = "ray of the faces"
             elif group == "ray" and (item.path.parent.name == "faults" or "cluster" in item.fixturenames):
                 group = "clusters"
@@ -120,7 +120,7 @@ def ray_head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             patch.delenv(variable, raising=False)
         patch.setenv("WORKBENCH_HOME", str(home))
         patch.setenv("WORKBENCH_HEAD_IDLE_S", "900")
-        patch.setenv("WORKBENCH_WORKER_IDLE_S", "900")  # loading torch takes longer than most tests
+        patch.setenv("WORKBENCH_WORKER_IDLE_S", "200")  # a worker that idles longer takes more than a new one
         try:
             attachment.connect(num_cpus=2)
             yield home

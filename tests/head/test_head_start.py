@@ -9,7 +9,6 @@ import psutil
 import pytest
 
 from workbench.head import local_head
-from workbench.head.head_start import leave_out_unused
 
 
 @pytest.mark.ray
@@ -20,6 +19,14 @@ def test_a_head_has_neither_a_dashboard_process_nor_a_proxy_for_ray_client(ray_h
     commands = [" ".join(process.cmdline()) for process in processes]
     assert any("gcs_server" in command for command in commands)
     assert [command for command in commands if "client.server" in command or "dashboard.py" in command] == []
+
+
+def leave_out_unused(scripts: SimpleNamespace, services: SimpleNamespace) -> None:
+    from workbench.head import (
+        head_start,
+    )  # not where tests are collected: loading Ray's commands takes a second
+
+    head_start.leave_out_unused(scripts, services)
 
 
 def test_a_dashboard_that_is_requested_is_started() -> None:
