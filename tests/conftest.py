@@ -79,9 +79,9 @@ def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
     """Keep tests with processes of their own one after another, and let them try once more.
 
     A busy machine may start a process late. Where the suite runs on several processes, those with Ray share
-    one, and so do those with a browser, and those with processes of workers; slow ones of the faces, which are
-    many, have a Ray head of their own, beside either. What the tests of a module share is made once where they
-    run in one process.
+    one, and so do those with a browser, and those with processes of workers; slow ones of the faces, which
+    are many, have a Ray head of their own, beside either. What the tests of a module share is made once where
+    they run in one process.
     """
     for item in items:
         if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):

@@ -56,13 +56,15 @@ def two_objectives(config, report):
 
 
 def hold(config, report):
-    """Report slowly until told to stop; note every attempt and step in a file."""
+    """Report slowly until told to stop, or a file named `until` is there; note every attempt and step."""
     notes = Path(config["notes"])
     with (notes / f"{config['x']}").open("a") as file:
         for step in range(1, config.get("steps", 1000) + 1):
             file.write(json.dumps({"pid": os.getpid(), "step": step}) + "\n")
             file.flush()
             if report(step=step, loss=config["x"] + 1 / step):
+                return
+            if "until" in config and (notes / config["until"]).exists():
                 return
             time.sleep(config.get("pause_s", 0.1))
 

@@ -28,9 +28,10 @@ def handled(sweep: Sweep, number: int) -> CommandHandled:
 
 def test_stop_ends_a_run_before_its_trials_are_done_and_resume_ends_it(store: Store, notes: Path) -> None:
     sweep = hold(
-        store, notes, options={"steps": 15}, budget={"trials": 3}, resources={"concurrency": 2}, seed=5
+        store, notes, options={"until": "resumed"}, budget={"trials": 3}, resources={"concurrency": 2}, seed=5
     ).drive()
-    sweep.wait_for(TrialReported, lambda event: event.trial == 1 and event.step >= 3)
+    for number in (0, 1):
+        sweep.wait_for(TrialReported, lambda event, number=number: event.trial == number)
 
     store.command(sweep.run_id, "stop", {})
     store.command(sweep.run_id, "stop", {})
@@ -40,7 +41,13 @@ def test_stop_ends_a_run_before_its_trials_are_done_and_resume_ends_it(store: St
     assert handled(sweep, 2).done
     before = sweep.trials
 
-    sweep.drive().wait("complete")
+    sweep.drive()
+    for number in (0, 1):
+        sweep.wait_for(
+            TrialReported, lambda event, number=number: (event.trial, event.attempt) == (number, 1)
+        )
+    (notes / "resumed").touch()
+    sweep.wait("complete")
     assert len(sweep.trials) == 3
     assert [trial.state for trial in sweep.trials] == ["complete"] * 3
     assert [trial.params for trial in sweep.trials[:2]] == [trial.params for trial in before]
