@@ -173,9 +173,11 @@ def _renamed_keys(found: list[ErrorDetails], dialect: Dialect) -> dict[tuple[str
     missing = [_location(one, dialect) for one in found if one["type"] == "missing"]
     renamed: dict[tuple[str, ...], list[str]] = {}
     for one in found:
+        if one["type"] != "extra_forbidden":  # what concerns an experiment as a whole has no location
+            continue
         *section, name = location = _location(one, dialect)
         meant = [*section, dialect.renamed.get(_without_numbers(section), {}).get(name, "")]
-        if one["type"] == "extra_forbidden" and meant in missing:
+        if meant in missing:
             renamed[tuple(location)] = meant
     return renamed
 
