@@ -119,7 +119,7 @@ bench-flower: .flower env  ## The same federation here and in Flower's simulatio
 
 bench-search: env  ## Search public trainings and functions beside Optuna, Ray Tune, SMAC3 and DEHB (hours, most with slow rivals).
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[development,rivals]'
-	$(BIN)/python -m tests.benchmarks search pruning fronts
+	$(BIN)/python -m tests.benchmarks search pruning fronts fidelity
 
 bench-data: env  ## Load small JPEGs in the step, with loaders and kept decoded, compared with torch by hand.
 	$(BIN)/python -m tests.benchmarks image_loading

@@ -80,7 +80,7 @@ class Played:
     """What a search has found, by the clock."""
 
     ends: list[tuple[float, float]] = field(default_factory=list)
-    """Pairs of seconds and value of the complete trainings; a stopped one has the value minus infinity."""
+    """Pairs of seconds and value of the complete trainings; a shorter one has the value minus infinity."""
     reports: list[tuple[float, float]] = field(default_factory=list)
     """Pairs of seconds and value of all reports; without early stopping those of the ends."""
     epochs: int = 0
@@ -101,6 +101,7 @@ class _Running:
     began_s: float
     values: np.ndarray
     seconds: np.ndarray
+    is_short: bool
     epoch: int = 0
 
 
@@ -125,7 +126,7 @@ def play(
             found.ask_s.append(time.perf_counter() - began)
             values, seconds = task.train(asked.params)
             num = len(values) if asked.epochs is None else min(asked.epochs, len(values))
-            running[num_begun] = _Running(asked, now_s, values[:num], seconds[:num])
+            running[num_begun] = _Running(asked, now_s, values[:num], seconds[:num], num < len(values))
             heapq.heappush(queue, (now_s + float(seconds[0]), num_begun))
             num_begun += 1
         now_s, number = heapq.heappop(queue)
@@ -137,7 +138,7 @@ def play(
         stopped = search.report(one.asked, one.epoch, value, now_s - one.began_s) and not is_last
         if is_last or stopped:
             search.tell(one.asked, one.epoch, value, stopped=stopped, seconds=now_s - one.began_s)
-            found.ends.append((now_s, -np.inf if stopped else value))
+            found.ends.append((now_s, -np.inf if stopped or one.is_short else value))
             del running[number]
         else:
             heapq.heappush(queue, (one.began_s + float(one.seconds[one.epoch]), number))

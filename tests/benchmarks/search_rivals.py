@@ -63,6 +63,7 @@ class Ours:
         sampler: str = "auto",
         pruner: str = "none",
         budget: Mapping[str, Any] | None = None,
+        fidelity: Mapping[str, Any] | None = None,
     ) -> None:
         grace = {} if pruner == "none" else {"grace": GRACE}
         asha = {"reduction_factor": REDUCTION} if pruner == "asha" else {}
@@ -70,14 +71,14 @@ class Ours:
             search=dict(search), sampler=sampler, seed=seed,
             budget=budget or {"trials": 100_000},
             objectives=[{"metric": "loss", "goal": "maximize"}],
-            early_stop={"pruner": pruner, **grace, **asha},
+            early_stop={"pruner": pruner, **grace, **asha}, fidelity=fidelity,
         ))  # fmt: skip
 
     def ask(self) -> Asked:
         """Return the next training."""
         proposal = self.study.ask()
         assert proposal is not None
-        return Asked(proposal.trial, proposal.params)
+        return Asked(proposal.trial, proposal.params, proposal.params.get("epochs"))  # type: ignore[arg-type]
 
     def report(self, asked: Asked, epoch: int, value: float, seconds: float) -> bool:
         """Learn the value after an epoch."""

@@ -33,6 +33,7 @@ _JSON = st.sampled_from([{}, {"n": 3}, {"a": [1, None, "x"], "b": {"c": False}}]
 SETTINGS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
     "training": {
         "epochs": st.integers(5, 30),
+        "samples": st.sampled_from([1.0, 0.25]),
         "global_batch": st.sampled_from(["auto", 1, 96]),
         "reference_batch": st.integers(1, 512),
         "lr": st.sampled_from(["auto", 0.01]),
@@ -160,7 +161,7 @@ _NOT_FEDERATED = {
     "training": {
         "private",
         "lr_rule", "average_decay", "average_start", "average_lr", "find_unused_parameters",
-        "checkpoint_after", "measure_noise", "augment",
+        "checkpoint_after", "measure_noise", "augment", "samples",
     },
     "plan": {
         "strategy", "compile", "loaders", "stages", "tensor", "exchange", "exchange_rank",

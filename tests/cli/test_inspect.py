@@ -129,7 +129,7 @@ def test_show_as_json_has_every_promised_key(shell: Shell) -> None:
         "params": {"lr": 0.01, "width": 16},
         "values": {"val_accuracy": 0.9}, "last_step": 40, "reports": 2, "reports_left_out": 0, "attempts": 1,
         "plan": PLAN, "setbacks": [], "resizes": [], "attachments": [], "failed_at": "x.py:1",
-        "segment": None, "resumes": None,
+        "segment": None, "resumes": None, "fidelity": None,
         "traceback": 'Traceback (most recent call last):\n  File "x.py", line 1, in f\nValueError: too wide',
     }  # fmt: skip
     assert [trial["state"] for trial in shown["trials"]] == [

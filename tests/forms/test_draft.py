@@ -98,6 +98,7 @@ def test_experiments_are_drawn_with_every_setting_that_there_is() -> None:
     }
     assert Experiment.model_fields.keys() == SETTINGS.keys() | others | {
         "alerts",
+        "fidelity",
         "repeats",
         "report_to",
         "seed",

@@ -26,6 +26,7 @@ from workbench.events.alerts import AlertCleared, AlertDelivered, AlertRaised, A
 from workbench.events.clock import steady_unix_s
 from workbench.events.model_chosen import ModelChosen
 from workbench.events.proposals import (
+    LowFidelity,
     MemoryPredicted,
     PriorTrialAdded,
     ReplayPlanned,
@@ -74,6 +75,7 @@ __all__ = [
     "EnergyMetered",
     "Event",
     "LogMatched",
+    "LowFidelity",
     "MemoryPredicted",
     "ModelChosen",
     "Noted",

@@ -54,6 +54,16 @@ class Segment(BaseModel):
     )
 
 
+class LowFidelity(BaseModel):
+    """Of a training that is cheaper than a full one: what makes it cheaper."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    name: str = Field(description="The setting.")
+    value: int | float = Field(description="Its value.")
+    full: int | float = Field(description="Its value in full trainings.")
+
+
 class TrialProposed(TrialEventHeader):
     """The study proposed a configuration; the trial is waiting from here on."""
 
@@ -69,7 +79,11 @@ class TrialProposed(TrialEventHeader):
     segment: Segment | None = Field(default=None, description="In a population: which part it trains.")
     resumes: int | None = Field(
         default=None,
-        description="The stopped trial of the same configuration from whose checkpoint it continues.",
+        description="The stopped trial of the same configuration from whose checkpoint it continues, or that "
+        "showed at a lower fidelity what it is worth.",
+    )
+    fidelity: LowFidelity | None = Field(
+        default=None, description="What makes it cheaper than a full training; None if nothing does."
     )
 
 

@@ -34,6 +34,7 @@ from workbench.experiment.aliases import resolve_aliases
 from workbench.experiment.command import parse_command
 from workbench.experiment.components import Component
 from workbench.experiment.federated import Federated, check_federated
+from workbench.experiment.fidelity import WrittenFidelity, check_fidelity
 from workbench.experiment.goals import Constraint, Objective
 from workbench.experiment.metric_source import MetricSource
 from workbench.experiment.naming import check_name
@@ -51,6 +52,7 @@ from workbench.experiment.setting_types import PositiveInt
 from workbench.experiment.what_is_trained import (
     check_gradient_hook,
     check_momentum,
+    check_one_checkpoint,
     check_unit,
     check_what_is_trained,
 )
@@ -142,6 +144,12 @@ class Experiment(BaseModel):
         default=(), description="Limits that a trial must keep to be feasible."
     )
     search: Space = Field(default_factory=lambda: Space({}), description="Parameters, by name.")
+    fidelity: WrittenFidelity | None = Field(
+        default=None,
+        description="What makes trainings cheaper, from the smallest to the full value: {epochs: [1, 50]}, "
+        "{samples: [0.1, 1.0]}, or a parameter such as {image_size: [32, 128]}; only promising "
+        "configurations are trained in full.",
+    )
     training: Training = Field(default_factory=lambda: Training())
     plan: PlanSettings = Field(default_factory=lambda: PlanSettings())
     federated: Federated | None = Field(
@@ -190,6 +198,7 @@ class Experiment(BaseModel):
         self.confirm.check(repeats=self.repeats, num_objectives=len(self.objectives), is_endless=is_endless)
         check_federated(self)
         check_population(self)
+        check_fidelity(self)
         return self
 
     @model_serializer(mode="wrap")
@@ -368,7 +377,7 @@ def _check_objectives(experiment: Experiment) -> None:
                 field=f"objectives.{index}.metric",
                 next_step="Remove one.",
             )
-    _check_one_checkpoint(experiment)
+    check_one_checkpoint(experiment)
     if len(metrics) > 1 and not experiment.early_stop.kind.handles_several_objectives:
         raise ExperimentError(
             f"{experiment.early_stop.pruner} cannot rank trials by several objectives",
@@ -380,16 +389,4 @@ def _check_objectives(experiment: Experiment) -> None:
             "supports only one objective",
             field="sampler.name",
             allowed=samplers_for_several_objectives(),
-        )
-
-
-def _check_one_checkpoint(experiment: Experiment) -> None:
-    """Refuse objectives that are read at different checkpoints of one model: only one is exported."""
-    follows_best = [item.value in ("returned", "best") for item in experiment.objectives]
-    if experiment.trains_model and len(set(follows_best)) > 1:
-        raise ExperimentError(
-            "a model is exported from one checkpoint, but the objectives use two",
-            field=f"objectives.{follows_best.index(not follows_best[0])}.value",
-            allowed="returned or best" if follows_best[0] else "last or {mean_last: 3}",
-            next_step="Have all objectives follow the best checkpoint, or all the last one.",
         )

@@ -24,6 +24,8 @@ ALIASES: dict[str, tuple[str, str]] = {
 }
 _IN_PLAN = {short: ("plan", dimension.name) for dimension in DIMENSIONS for short in dimension.short_names}
 """Short names, which are no aliases outside of the section `plan`."""
+_PRUNER = "curves"
+"""What stops a model early where its epochs are the fidelity."""
 _LOADER_WORKERS = "num_workers"
 """In torch the processes that load data; Ray calls the processes that train by the same name."""
 
@@ -54,7 +56,51 @@ def resolve_aliases(fields: Mapping[str, Any]) -> dict[str, Any]:
             known = ALIASES | _IN_PLAN if place == "plan" else ALIASES
             for alias in [name for name in section if name in known]:
                 _move(resolved, place, alias, *known[alias])
+    fidelity = resolved.get("fidelity")
+    if trains_model and isinstance(fidelity, Mapping):
+        resolved["fidelity"] = {_searched_name(name, fidelity): levels for name, levels in fidelity.items()}
+    makes_own_steps = resolved.get("command") is None and resolved.get("data") is not None
+    return _resolve_fidelity(resolved, trains_model=trains_model or makes_own_steps)
+
+
+def _resolve_fidelity(fields: Mapping[str, Any], *, trains_model: bool) -> dict[str, Any]:
+    """Return fields in which full trainings have the last value of the fidelity.
+
+    Epochs of a model are what `early_stop` counts, and mean just that.
+    """
+    resolved, written = dict(fields), fields.get("fidelity")
+    if not isinstance(written, Mapping) or len(written) != 1:
+        return resolved
+    ((name, values),) = written.items()
+    if name == "epochs" and trains_model:
+        del resolved["fidelity"]
+        return resolved | _as_early_stopping(resolved, values)
+    search = resolved.get("search") or {}
+    if isinstance(search, Mapping) and name not in search and isinstance(values, list | tuple) and values:
+        resolved["search"] = {**search, name: values[-1]}
     return resolved
+
+
+def _as_early_stopping(fields: Mapping[str, Any], values: Any) -> dict[str, Any]:
+    """Return the settings by which a model trains for the most epochs, and may stop after the fewest."""
+    numbers = values if isinstance(values, list | tuple) and len(values) == 2 else (0, 0)
+    if not all(isinstance(each, int) for each in numbers) or not 0 < numbers[0] < numbers[1]:
+        raise ExperimentError(
+            "a model is stopped at any epoch after the first of two", field="fidelity.epochs",
+            allowed="two whole numbers, such as [1, 50]",
+        )  # fmt: skip
+    least, most = numbers
+    training, stop = fields.get("training") or {}, fields.get("early_stop") or {}
+    stop = {"pruner": stop} if isinstance(stop, str) else stop
+    for section, name, written in (("training", "epochs", training), ("early_stop", "grace", stop)):
+        if isinstance(written, Mapping) and name in written:
+            raise _given_twice("fidelity.epochs", f"{section}.{name}")
+    if "epochs" in (fields.get("search") or {}):
+        raise _given_twice("fidelity.epochs", "search.epochs")
+    return {
+        "training": {**training, "epochs": most},
+        "early_stop": {"pruner": _PRUNER, **stop, "grace": least},
+    }
 
 
 def resolve_parameters(given: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:

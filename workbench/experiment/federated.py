@@ -54,6 +54,7 @@ _OF_OPTIMIZER_STEPS = {
     "find_unused_parameters": "each client is trained by a single worker",
     "checkpoint_after": "checkpoints are written between rounds",
     "augment": "clients train on their samples as they are",
+    "samples": "clients train on all of their samples",
 }
 # What a plan may hold by dimension, and why nothing else.
 _PLAN: dict[str, tuple[tuple[PlanValue, ...], str]] = {

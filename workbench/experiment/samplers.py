@@ -209,6 +209,15 @@ def samplers_for_several_objectives() -> list[str]:
     return [name for name, kind in _loaded() if kind.handles_several_objectives]
 
 
+def samplers_for_fidelities() -> list[str]:
+    """Return the names of the samplers that learn from trainings at a low fidelity."""
+    return [
+        name
+        for name, kind in _loaded()
+        if not (kind.learns_from_complete_only or kind.enumerates_grid or kind.is_population)
+    ]
+
+
 def _loaded() -> list[tuple[str, type[SamplerOptions]]]:
     found = []
     for name in SAMPLERS.names():

@@ -92,6 +92,24 @@ def check_searched_fields(experiment: Experiment) -> None:
                 _check_value(field, type(section), name, value)
 
 
+def check_training_value(name: str, value: Any, *, field: str) -> None:
+    """Check a value of a setting of the training; other names are not looked at.
+
+    Args:
+        name: The setting.
+        value: The value.
+        field: Where it is written.
+
+    Raises:
+        ExperimentError: If it is not a value of the setting.
+    """
+    if name in Training.model_fields:
+        try:
+            _check_value("training", Training, name, value)
+        except ExperimentError as error:
+            raise error.about(field) from error
+
+
 def _check_value(field: str, kind: type[Section], name: str, value: Any) -> None:
     settings = with_options({}, {name: value}) if option_of(name) else {name: value}
     if name == "warmup_epochs":

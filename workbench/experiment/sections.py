@@ -47,6 +47,9 @@ class Training(Section):
     """How a model is trained; every field may be searched."""
 
     epochs: Epochs = Field(default=10, description="Passes over the training data.")
+    samples: Annotated[float, Field(gt=0, le=1)] = Field(
+        default=1.0, description="Share of the training samples that is used, the same ones for each seed."
+    )
     global_batch: OpenSamples = Field(
         default="auto", description="Samples per optimizer step, over all workers."
     )

@@ -69,6 +69,18 @@ def check_unit(experiment: Experiment) -> None:
         )  # fmt: skip
 
 
+def check_one_checkpoint(experiment: Experiment) -> None:
+    """Refuse objectives that are read at different checkpoints of one model: only one is exported."""
+    follows_best = [item.value in ("returned", "best") for item in experiment.objectives]
+    if experiment.trains_model and len(set(follows_best)) > 1:
+        raise ExperimentError(
+            "a model is exported from one checkpoint, but the objectives use two",
+            field=f"objectives.{follows_best.index(not follows_best[0])}.value",
+            allowed="returned or best" if follows_best[0] else "last or {mean_last: 3}",
+            next_step="Have all objectives follow the best checkpoint, or all the last one.",
+        )
+
+
 def longest_training(experiment: Experiment) -> int | None:
     """Return the most epochs of a trial; None where only a function or a program knows them."""
     if not experiment.trains_model:

@@ -123,7 +123,7 @@ def _section(name: str, text: str | None, fields: Fields, items: ItemList | None
 
 def _top(document: Document) -> Fields:
     properties = _schema(Experiment)["properties"]
-    names = ("name", "command", "step", "repeats", "seed", "report_to")
+    names = ("name", "command", "step", "fidelity", "repeats", "seed", "report_to")
     fields = [_field(name, name, properties[name], {}, document, document) for name in names]
     return [_of_command(field, document) if field.path in _OF_COMMANDS else field for field in fields]
 

@@ -128,7 +128,7 @@ class History:
                     number=event.trial, params=dict(event.params), configuration=event.configuration,
                     repeat=event.repeat, seed=event.seed, source=event.source,
                     proposed_unix_s=event.time_unix_s, choosing_s=event.choosing_s, segment=event.segment,
-                    resumes=event.resumes,
+                    resumes=event.resumes, fidelity=event.fidelity,
                 )  # fmt: skip
                 self._trainings.setdefault(event.configuration, []).append(trial)
             case CheckpointsDeleted():

@@ -1,9 +1,16 @@
-"""Which trials continue which: the parts of a training in a population, and stopped trials that go on."""
+"""Which trials continue which.
+
+These are the parts of a training in a population, stopped trials that go on, and configurations that are
+trained again at a higher fidelity.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 
+from workbench.events import LowFidelity
+from workbench.experiment.fidelity import Levels
 from workbench.formatting import counted_noun, format_count, format_value
 from workbench.history.history import History
 from workbench.history.trial import Trial
@@ -31,12 +38,7 @@ def describe_segment(trials: Mapping[int, Trial], trial: Trial) -> str | None:
     """
     segment = trial.segment
     if segment is None:
-        parts = [
-            f"continued by trial {other.number}" for other in trials.values() if other.resumes == trial.number
-        ]
-        if (before := trial.resumes) is not None:
-            parts.insert(0, f"continues trial {before}, which was stopped at step {trials[before].last_step}")
-        return ", ".join(parts) or None
+        return ", ".join(_describe_steps(trials, trial)) or None
     text = f"member {segment.member}, {segment.begin} to {segment.end}"
     if segment.continues is None:
         return text
@@ -53,8 +55,29 @@ def describe_segment(trials: Mapping[int, Trial], trial: Trial) -> str | None:
     return f"{text}{member} instead of trial {segment.replaced}" + (f": {', '.join(changed)}" * bool(changed))
 
 
+def _describe_steps(trials: Mapping[int, Trial], trial: Trial) -> Iterator[str]:
+    """Yield what a trial continues or repeats at a higher fidelity, and which trial does that with it."""
+    later = next((other.number for other in trials.values() if other.resumes == trial.number), None)
+    if trial.fidelity is not None:
+        yield describe_fidelity(trial.fidelity)
+    if trial.resumes is not None and (low := trials[trial.resumes].fidelity) is not None:
+        yield f"after trial {trial.resumes} with {describe_fidelity(low)}"
+    elif trial.resumes is not None:
+        step = trials[trial.resumes].last_step
+        yield f"continues trial {trial.resumes}, which was stopped at step {step}"
+    if later is not None:
+        yield f"{'continued' if trial.fidelity is None else 'trained further'} by trial {later}"
+
+
+def describe_fidelity(low: LowFidelity) -> str:
+    """Describe what makes a training cheaper than a full one, such as `image_size 32 of 128`."""
+    return f"{low.name} {format_value(low.value)} of {format_value(low.full)}"
+
+
 def describe_continued(history: History) -> str | None:
     """Describe how many stopped trials of a run were continued, and by which; None where none was."""
+    if history.experiment.fidelity is not None:
+        return _describe_levels(history)
     found = [trial for trial in history.trials.values() if trial.resumes is not None]
     if not found:
         return None
@@ -64,6 +87,19 @@ def describe_continued(history: History) -> str | None:
     more = ", ..." if len(found) > 8 else ""
     were = f"stopped {counted_noun(len(found), 'trial was', 'trials were')} continued"
     return f"{trials} of {configurations}: {len(found)} {were} ({which}{more})"
+
+
+def _describe_levels(history: History) -> str | None:
+    """Describe how many trials of a run were trained at each level of its fidelity."""
+    levels = Levels.of(history.experiment)
+    if levels is None or not history.trials:
+        return None
+    nums = Counter(
+        levels.full if each.fidelity is None else each.fidelity.value for each in history.trials.values()
+    )
+    at = ", ".join(f"{nums[value]} at {format_value(value)}" for value in levels.values)
+    configurations = format_count(history.num_configurations(), "configuration")
+    return f"{format_count(len(history.trials), 'trial')} of {configurations}, by {levels.name}: {at}"
 
 
 def describe_source(trial: Trial) -> str:

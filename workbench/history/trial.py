@@ -14,6 +14,7 @@ from workbench.events import (
     AttachmentSaved,
     AttemptEnded,
     CheckpointSaved,
+    LowFidelity,
     Reason,
     ResizeMeasured,
     Segment,
@@ -97,6 +98,7 @@ class Trial:
     choosing_s: float | None = None
     segment: Segment | None = None  # which part of a training it is, in a population
     resumes: int | None = None  # the stopped trial of its configuration that it continues
+    fidelity: LowFidelity | None = None  # what makes it cheaper than a full training
     state: TrialState = "waiting"
     reason: Reason | None = None
     message: str | None = None
@@ -199,6 +201,7 @@ class Trial:
             "params": self.params,
             "segment": self.segment and self.segment.model_dump(),
             "resumes": self.resumes,
+            "fidelity": self.fidelity and self.fidelity.model_dump(),
             "plan": self.plan.to_json(),
             "values": self.values,
             "last_step": self.last_step,

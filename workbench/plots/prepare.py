@@ -279,6 +279,9 @@ def _curves_data(
 
 def _joined(history: History, curves: Sequence[Curve], drawn: Iterable[Curve]) -> Iterator[Curve]:
     """Begin the curve of a trial that continues a stopped one at the last point of that one before it."""
+    if history.experiment.fidelity is not None:  # each level is trained anew
+        yield from drawn
+        return
     by_trial = {curve.trial: curve for curve in curves}
     for curve in drawn:
         trial = history.trials.get(curve.trial)

@@ -77,7 +77,8 @@ class ReportFigures:
         if curves:
             axis = default_axis(curves)
             unit = "epoch" if axis == "epoch" else "step"
-            joins = " A continuation joins the stopped trial." * bool(describe_continued(run.history))
+            is_continued = not run.experiment.fidelity and describe_continued(run.history)
+            joins = " A continuation joins the stopped trial." * bool(is_continued)
             parts += [
                 "<h2>How the trials converged</h2>",
                 self._figure(

@@ -161,7 +161,7 @@ def narrow(experiment: Experiment, trial: Trial, parts: Sequence[Trial] = ()) ->
     """
     document = experiment.model_dump(mode="json")
     # Alerts are for those who watched the run, and go to sinks of that machine.
-    for key in ("early_stop", "confirm", "sampler", "constraints", "repeats", "alerts"):
+    for key in ("early_stop", "confirm", "sampler", "fidelity", "constraints", "repeats", "alerts"):
         document.pop(key, None)
     document["objectives"] = [
         {key: value for key, value in objective.items() if key != "target"}

@@ -102,7 +102,8 @@ class Narrator:
                 resumed = " from its checkpoint" if event.resumed_from else ""
                 if trial.resumes is not None and not event.attempt:
                     source = describe_segment(self._history.trials, trial)
-                    resumed = f": {source} and may end as the best after all:"
+                    why = "" if self._history.experiment.fidelity else " and may end as the best after all"
+                    resumed = f": {source}{why}:"
                 return f"trial {event.trial} running{again}{resumed} {format_params(trial.params)}".rstrip()
             case AttemptEnded(reason="stopped"):  # it continues only when the run is resumed
                 return f"trial {event.trial} stopped: {first_line(event.message)}"

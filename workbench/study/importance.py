@@ -129,7 +129,7 @@ def _ends(
     for index, (record, outcome) in enumerate(known):
         if outcome.state == "complete":
             found.append((record.params, reading.sign * outcome.values[metric]))
-        elif (curve := curves[index]) is not None:
+        elif reading.full_rung is None and (curve := curves[index]) is not None:
             others = [one for at, one in enumerate(curves) if at != index and one is not None]
             expected = forecast(curve, record.trials[0].num_epochs or longest, others)
             found += [] if expected is None else [(record.params, expected.mean)]

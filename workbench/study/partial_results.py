@@ -16,6 +16,7 @@ import numpy as np
 from optuna.trial import FrozenTrial, TrialState
 
 from workbench.experiment import Experiment
+from workbench.experiment.fidelity import FULL_RUNG
 from workbench.experiment.trial_value import mode_of
 from workbench.space import Fixed
 
@@ -39,11 +40,13 @@ class Reading:
         num_epochs: Epochs of trainings whose parameters do not name theirs; None where the end of a training
             is known only once it is reached.
         follows_best: Whether a trial's value is its best report, not its last one.
+        full_rung: The rung of full trainings, where rungs are levels of a fidelity; else None.
     """
 
     sign: float = 1.0
     num_epochs: int | None = None
     follows_best: bool = False
+    full_rung: int | None = None
 
     @classmethod
     def of(cls, experiment: Experiment) -> list[Reading]:
@@ -54,6 +57,7 @@ class Reading:
                 sign=1.0 if objective.goal == "maximize" else -1.0,
                 num_epochs=stated_epochs(experiment),
                 follows_best=not several and mode_of(experiment, objective) == "best",
+                full_rung=None if experiment.fidelity is None else FULL_RUNG,
             )
             for objective in experiment.objectives
         ]
@@ -71,6 +75,8 @@ class Reading:
             trial: The trial.
             longest: The last rung of the longest training so far.
         """
+        if self.full_rung is not None:
+            return self.full_rung
         if trial.state == TrialState.COMPLETE or self.num_epochs is None:
             return max(trial.intermediate_values) if trial.state == TrialState.COMPLETE else longest
         return float(trial.params.get("epochs", self.num_epochs))

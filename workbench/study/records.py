@@ -8,7 +8,15 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from workbench.errors import ExperimentError
-from workbench.events import PriorTrialAdded, Reason, Segment, TrialEnded, TrialProposed, TrialReported
+from workbench.events import (
+    LowFidelity,
+    PriorTrialAdded,
+    Reason,
+    Segment,
+    TrialEnded,
+    TrialProposed,
+    TrialReported,
+)
 from workbench.experiment import Constraint, Experiment
 from workbench.experiment.trial_value import TrialValue
 from workbench.space import Params
@@ -37,6 +45,7 @@ class Proposal:
     source: Literal["sampler", "enqueued"]
     segment: Segment | None = None
     resumes: int | None = None
+    fidelity: LowFidelity | None = None
 
     def event(self) -> TrialProposed:
         """Return the proposal as an event, dated now."""
@@ -49,6 +58,7 @@ class Proposal:
             source=self.source,
             segment=self.segment,
             resumes=self.resumes,
+            fidelity=self.fidelity,
         )
 
 
@@ -139,12 +149,18 @@ class TrialRecord:
         """
         if self.ended is None:
             return None
-        values = self.ended.values
+        values, is_low = self.ended.values, self.proposal.fidelity is not None
         if self.ended.state in ("complete", "pruned"):
-            if self.ended.state == "complete" and not all(metric in values for metric in metrics):
+            is_whole = self.ended.state == "complete" or is_low
+            if is_whole and not all(metric in values for metric in metrics):
                 return Outcome("failed", values, "error")
-            if self.ended.state == "complete" and not all(math.isfinite(values[name]) for name in metrics):
+            if is_whole and not all(math.isfinite(values[name]) for name in metrics):
                 return Outcome("failed", values, "diverged")
+            if is_low:  # its objective alone: which limits a full training keeps is not known from it
+                return Outcome(
+                    "pruned", {name: values[name] for name in metrics}, fits=self.ended.fits,
+                    seconds=self.ended.seconds,
+                )  # fmt: skip
             return Outcome(
                 self.ended.state, values, fits=self.ended.fits, seconds=self.ended.seconds,
                 memory_share=self.ended.memory_share,

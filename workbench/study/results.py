@@ -1,13 +1,15 @@
-"""What a study has tried, and what came of it: results, the best, importance, the copy for other tools."""
+"""What a study has tried, and what came of it: reports, results, the best, importance, and a copy of all."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Mapping
+from functools import partial
 
 from pydantic import JsonValue
 
 from workbench.errors import ExperimentError, RunError
-from workbench.events import PriorTrialAdded
+from workbench.events import PriorTrialAdded, TrialReported
 from workbench.experiment import Experiment
 from workbench.space import Params
 from workbench.study import export
@@ -31,6 +33,7 @@ class Results:
         self._trials: dict[int, TrialRecord] = {}
         self._configurations: list[ConfigurationRecord] = []
         self._learner = Learner(experiment)
+        self._repeats_test = experiment.repeats > 1 and experiment.early_stop.kind.compares_repeats
 
     @property
     def experiment(self) -> Experiment:
@@ -62,7 +65,48 @@ class Results:
         Raises:
             ExperimentError: If it is not a configuration of the space, or lacks an objective.
         """
-        self._learner.add_prior(self._checked(event.params), event)
+        params = self._checked(event.params)
+        if self.experiment.fidelity is not None:
+            if event.state == "pruned":  # by other rungs than levels of the fidelity
+                return
+            event = event.model_copy(update={"reports": []})
+        self._learner.add_prior(params, event)
+
+    def report(self, trial: int, rung: int, values: Mapping[str, float]) -> bool:
+        """Record a report of a trial.
+
+        Args:
+            trial: Number of the trial.
+            rung: Resource spent, in epochs or steps, `TrialReported.rung`; each is judged only once.
+            values: Metrics by name.
+
+        Returns:
+            Whether the trial should stop now.
+        """
+        return self.take_report(TrialReported(trial=trial, step=rung, epoch=None, values=dict(values)))
+
+    def take_report(self, event: TrialReported) -> bool:
+        """Record a report in its stored form, and return whether the trial should stop now."""
+        record, rung = self._record(event.trial), self.experiment.early_stop.rung_of(event)
+        if record.value is None:  # it has ended
+            return record.prune
+        record.elapsed_s[event.attempt] = event.elapsed_s
+        if event.memory_share is not None:
+            record.memory_share = max(event.memory_share, record.memory_share or 0.0)
+        record.value.report(event.values, step=event.step, attempt=event.attempt, returned=event.returned)
+        if self.experiment.fidelity is not None:  # trainings at a low fidelity are compared at their ends
+            return False
+        value = event.values.get(self._metrics[0], math.nan)
+        if not math.isfinite(value) or rung is None or rung in record.reports:
+            return record.prune
+        record.reports[rung] = value
+        if record.proposal.repeat == 0 and not self._repeats_test:
+            stop = self._learner.judge(record.proposal.configuration, rung, record.seen(self._metrics, value))
+            may_stop = rung >= self.experiment.early_stop.grace and not record.is_over_with(event)
+            if stop and may_stop and not record.prune:
+                at = partial(self.experiment.early_stop.describe_rung, event)
+                record.why_pruned = self._learner.explain(record.proposal.configuration, at)
+        return record.prune
 
     def result(self, trial: int) -> dict[str, float]:
         """Return the values of a trial.

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Iterable, Mapping
-from functools import partial
 from typing import Any, Literal
 
 from pydantic import JsonValue
@@ -24,12 +22,14 @@ from workbench.events import (
     TrialReported,
 )
 from workbench.experiment import Experiment
+from workbench.experiment.fidelity import Levels
 from workbench.experiment.search_changes import SEARCH
 from workbench.experiment.trial_value import TrialValue
 from workbench.space import Params
 from workbench.study import confirmation, samplers
 from workbench.study.grid import Grid, key_of
 from workbench.study.population import Population
+from workbench.study.promotions import Promotions
 from workbench.study.recording import Recording
 from workbench.study.records import ConfigurationRecord, Proposal, TrialRecord, num_epochs
 from workbench.study.results import Results
@@ -48,7 +48,6 @@ class Study(Results):
             ExperimentError: If the sampler cannot handle the experiment.
         """
         super().__init__(experiment)
-        self._repeats_test = experiment.repeats > 1 and experiment.early_stop.kind.compares_repeats
         self._waiting_repeats: deque[tuple[int, int]] = deque()
         self._enqueued: deque[Params] = deque()
         self._recording: Recording | None = None
@@ -56,6 +55,8 @@ class Study(Results):
         self._resumed: dict[int, int] = {}  # by running trial, the stopped one that it continues
         self._grid = Grid(experiment) if experiment.sampler.kind.enumerates_grid else None
         self._population = Population(experiment) if experiment.sampler.kind.is_population else None
+        levels = Levels.of(experiment)
+        self._promotions = None if levels is None else Promotions(experiment, levels)
 
     @classmethod
     def rebuild(cls, experiment: Experiment, events: Iterable[Event]) -> Study:
@@ -109,10 +110,11 @@ class Study(Results):
     def has_confirmations(self) -> bool:
         """Whether `ask` trains known configurations now, if it proposes no new one.
 
-        It continues stopped ones that may end as the best, and trains the best ones again.
+        It continues stopped ones that may end as the best, trains promising ones at a higher fidelity, and
+        the best ones again.
         """
         return self._recording is None and (
-            self._learner.to_resume() is not None
+            self._to_resume(is_searching=False) is not None
             or confirmation.next_training(self.experiment, self._configurations) is not None
         )
 
@@ -150,7 +152,7 @@ class Study(Results):
             configuration.num_waiting -= 1
             return self._propose(configuration, repeat, configuration.trials[0].proposal.source)
         if repeats_only:
-            return self._resume_best() or self._confirm()
+            return self._resume_best(is_searching=False) or self._confirm()
         part = None if self._population is None else self._population.next()
         if self._population is not None and (part is None or part.params is not None):
             return None if part is None else self._propose(
@@ -160,7 +162,7 @@ class Study(Results):
         if self._enqueued:
             configuration = self._configure(self._enqueued.popleft(), "enqueued")
             return self._propose(configuration, 0, "enqueued", segment=segment)
-        if (resumed := self._resume_best()) is not None:
+        if (resumed := self._resume_best(is_searching=True)) is not None:
             return resumed
         if self._grid is None:
             return self._propose(self._configure(None, "sampler"), 0, "sampler", segment=segment)
@@ -168,22 +170,31 @@ class Study(Results):
             return self._confirm()
         return self._propose(self._configure(point, "sampler"), 0, "sampler")
 
-    def _resume_best(self) -> Proposal | None:
+    def _resume_best(self, *, is_searching: bool) -> Proposal | None:
         """Continue the stopped trial that may end as the best by what is known now, if there is one."""
-        number = self._learner.to_resume()
+        number = self._to_resume(is_searching=is_searching)
         return None if number is None else self._resume(self._configurations[number])
 
+    def _to_resume(self, *, is_searching: bool) -> int | None:
+        """Return the configuration to continue from its checkpoint, or at a higher fidelity."""
+        if self._promotions is None:
+            return self._learner.to_resume()
+        is_running = any(record.outcome is None for record in self._configurations)
+        return self._promotions.next(is_over=not is_searching and not is_running)
+
     def _resume(self, configuration: ConfigurationRecord) -> Proposal:
-        """Continue the training of a configuration that was stopped."""
-        before = configuration.trials.pop()
-        self._learner.begin(configuration.number, configuration.params, sampled=False, reports=before.reports)
+        """Continue the training of a configuration that was stopped, or train it at a higher fidelity."""
+        before, begins_anew = configuration.trials.pop(), self._promotions is not None
+        reports = None if begins_anew else before.reports
+        self._learner.begin(configuration.number, configuration.params, sampled=False, reports=reports)
         configuration.outcome = None
         proposal = self._propose(
             configuration, before.proposal.repeat, before.proposal.source, before.proposal.seed,
             resumes=before.proposal.trial,
         )  # fmt: skip
-        configuration.trials[-1].continue_from(before)
-        self._resumed[proposal.trial] = before.proposal.trial
+        if not begins_anew:
+            configuration.trials[-1].continue_from(before)
+            self._resumed[proposal.trial] = before.proposal.trial
         return proposal
 
     def _confirm(self) -> Proposal | None:
@@ -214,15 +225,12 @@ class Study(Results):
     ) -> Proposal:
         if seed is None:
             seed = samplers.training_seed(self.experiment.seed, repeat)
+        params, low = configuration.params, None
+        if self._promotions is not None and repeat == 0:
+            low = self._promotions.begin(configuration.number)
+            params = params if low is None else {**params, low.name: low.value}
         proposal = Proposal(
-            len(self._trials),
-            configuration.params,
-            configuration.number,
-            repeat,
-            seed,
-            source,
-            segment,
-            resumes,
+            len(self._trials), params, configuration.number, repeat, seed, source, segment, resumes, low
         )
         if self._population is not None and segment is not None:
             self._population.begin(proposal.trial, proposal.params, segment)
@@ -255,7 +263,7 @@ class Study(Results):
         if recorded.configuration < len(self._configurations):
             configuration = self._configurations[recorded.configuration]
         else:
-            configuration = self._configure(dict(recorded.params), recorded.source)
+            configuration = self._configure(self._in_full(recorded.params), recorded.source)
             configuration.num_waiting = recording.num_trainings[configuration.number]
         configuration.num_waiting -= 1
         return self._propose(configuration, recorded.repeat, recorded.source, recorded.seed, recorded.segment)
@@ -277,45 +285,16 @@ class Study(Results):
                 configuration.num_waiting -= 1
             self._propose(configuration, event.repeat, event.source)
         else:
-            if event.source == "enqueued" and event.params in self._enqueued:
-                self._enqueued.remove(event.params)
-            configuration = self._configure(event.params, event.source)
+            params = self._in_full(event.params)
+            if event.source == "enqueued" and params in self._enqueued:
+                self._enqueued.remove(params)
+            configuration = self._configure(params, event.source)
             self._propose(configuration, event.repeat, event.source, segment=event.segment)
         self._trials[event.trial].proposed_unix_s = event.time_unix_s
 
-    def report(self, trial: int, rung: int, values: Mapping[str, float]) -> bool:
-        """Record a report of a trial.
-
-        Args:
-            trial: Number of the trial.
-            rung: Resource spent, in epochs or steps, `TrialReported.rung`; each is judged only once.
-            values: Metrics by name.
-
-        Returns:
-            Whether the trial should stop now.
-        """
-        return self.take_report(TrialReported(trial=trial, step=rung, epoch=None, values=dict(values)))
-
-    def take_report(self, event: TrialReported) -> bool:
-        """Record a report in its stored form, and return whether the trial should stop now."""
-        record, rung = self._record(event.trial), self.experiment.early_stop.rung_of(event)
-        if record.value is None:  # it has ended
-            return record.prune
-        record.elapsed_s[event.attempt] = event.elapsed_s
-        if event.memory_share is not None:
-            record.memory_share = max(event.memory_share, record.memory_share or 0.0)
-        record.value.report(event.values, step=event.step, attempt=event.attempt, returned=event.returned)
-        value = event.values.get(self._metrics[0], math.nan)
-        if not math.isfinite(value) or rung is None or rung in record.reports:
-            return record.prune
-        record.reports[rung] = value
-        if record.proposal.repeat == 0 and not self._repeats_test:
-            stop = self._learner.judge(record.proposal.configuration, rung, record.seen(self._metrics, value))
-            may_stop = rung >= self.experiment.early_stop.grace and not record.is_over_with(event)
-            if stop and may_stop and not record.prune:
-                at = partial(self.experiment.early_stop.describe_rung, event)
-                record.why_pruned = self._learner.explain(record.proposal.configuration, at)
-        return record.prune
+    def _in_full(self, params: Params) -> Params:
+        """Return the configuration that was trained, at any fidelity."""
+        return dict(params) if self._promotions is None else self._promotions.levels.complete(params)
 
     def tell(self, trial: int, outcome: TrialEnded) -> None:
         """Record how a trial ended.
@@ -335,6 +314,11 @@ class Study(Results):
             return
         result = record.outcome(self._metrics)
         assert result is not None
+        if self._promotions is not None and result.state == "pruned":
+            value = result.values[self._metrics[0]]
+            rung = self._promotions.finish(configuration.number, value)
+            record.reports = {rung: value}
+            self._learner.judge(configuration.number, rung, [value])
         if result.state == "complete":
             if repeat == 0 and self._recording is None:
                 for later in range(1, self.experiment.repeats):
@@ -384,6 +368,8 @@ class Study(Results):
             raise ExperimentError(
                 "the members of a population keep their space", next_step="Start another run."
             )
+        if self._promotions is not None:
+            raise ExperimentError("a run with a fidelity keeps its space", next_step="Start another run.")
         return self._learner.change_search(changes, self._outcomes(), self._enqueued)
 
     def needed(self) -> set[int]:

@@ -63,6 +63,8 @@ class Orders:
             patterns=self._ledger.alerts.patterns,
         )
         before = trial.resumes if trial.segment is None else trial.segment.continues
+        if experiment.fidelity is not None:  # each level is trained anew
+            before = None
         if trial.segment is not None or before is not None:
             continued = None if before is None else self._artifacts.below(trial_folder(before)).url
             task = dataclasses.replace(task, segment=trial.segment, continued=continued)

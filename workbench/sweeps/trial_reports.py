@@ -1,7 +1,8 @@
 """Store what a trial reports, and decide whether and how the trial ends.
 
-A non-finite report ends its trial as diverged, one that the study rejects as pruned; an end reported by a
-worker counts only if the objectives were reported. Which trials run is left to the driver.
+A non-finite report ends its trial as diverged, one that the study rejects as pruned, and so does the end of
+a training at a low fidelity; an end reported by a worker counts only if the objectives were reported. Which
+trials run is left to the driver.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from workbench.events import (
     TrialStarted,
 )
 from workbench.history import Trial
+from workbench.history.lineage import describe_fidelity
 from workbench.sweeps.ledger import Ledger
 
 logger = logging.getLogger(__name__)
@@ -141,8 +143,12 @@ class Referee:
                     "values": values,
                 }
             )
-        step = event.step or self._ledger.history.trials[event.trial].last_step
-        return event.model_copy(update={"values": values, "step": step})
+        trial = self._ledger.history.trials[event.trial]
+        step = event.step or trial.last_step
+        ended: dict[str, object] = {"values": values, "step": step}
+        if event.state == "complete" and (low := trial.fidelity) is not None:
+            ended |= {"state": "pruned", "message": describe_fidelity(low)}
+        return event.model_copy(update=ended)
 
     def ended(
         self,

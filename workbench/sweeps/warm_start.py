@@ -56,6 +56,8 @@ def prior_trials(store: Store, run_id: str, experiment: Experiment) -> list[Prio
     is_read_alike = experiment.trains_model and _modes(earlier) == _modes(experiment)
     found: list[PriorTrialAdded] = []
     for trial in history.in_state("complete", "pruned"):
+        if trial.fidelity is not None:
+            continue
         found_values = trial.values if is_read_alike else values[trial.number].result()
         if not all(
             math.isfinite(each.get(name, math.nan))

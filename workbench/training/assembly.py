@@ -101,7 +101,7 @@ def assemble(task: TrialTask, worker: Worker, profiler: StepProfiler | None = No
     """
     experiment, device = task.experiment, worker.device
     torch.set_num_threads(experiment.resources.cpus_per_worker)
-    datasets = load_trial_data(task.run_id, experiment, task.seed)
+    datasets = load_trial_data(task.run_id, experiment, task.seed, task.params)
     settings = trial_settings(task, device, datasets)
     worker = dataclasses.replace(worker, workers_per_replica=settings.plan.workers_per_replica)
     _seed(task.seed)

@@ -64,7 +64,7 @@ def fit(task: TrialTask, report: Report) -> Outcome:
         )  # fmt: skip
     configuration = fitted_of(task.experiment, task.params, loads_code=True)
     assert configuration is not None
-    datasets = load_trial_data(task.run_id, task.experiment, task.seed)
+    datasets = load_trial_data(task.run_id, task.experiment, task.seed, task.params)
     planned = configuration.build(  # refuses data that it cannot take
         input_shape=datasets.input_shape,
         num_outputs=datasets.num_outputs,

@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
+
+from pydantic import JsonValue
 
 from workbench.data import Datasets, load
 from workbench.data.fed_targets import with_targets_as_inputs
 from workbench.data.own import takes_training_seed
+from workbench.data.shares import with_share
 from workbench.experiment import Component, Experiment
 
 _last_loaded: tuple[tuple[str, str, int, int | None, bool], Datasets] | None = None
 _last_read: tuple[str, Callable[..., Any]] | None = None
 
 
-def load_trial_data(run_id: str, experiment: Experiment, training_seed: int | None = None) -> Datasets:
+def load_trial_data(
+    run_id: str,
+    experiment: Experiment,
+    training_seed: int | None = None,
+    params: Mapping[str, JsonValue] = MappingProxyType({}),
+) -> Datasets:
     """Load the data of an experiment; the trials of a run that share a warm worker share them.
 
     Args:
         run_id: The run.
         experiment: The experiment; it trains a model.
         training_seed: Seed of the training, for data that takes it; None where nothing is trained.
+        params: The configuration, which may say which share of the training samples is used.
 
     Raises:
         ExperimentError: If the name or an option is wrong.
@@ -37,7 +47,9 @@ def load_trial_data(run_id: str, experiment: Experiment, training_seed: int | No
         _last_loaded = None
         loaded = load(data, component.options, seed=experiment.seed, training_seed=given)
         _last_loaded = (key, with_targets_as_inputs(loaded) if feeds_targets else loaded)
-    return _last_loaded[1]
+    share = params.get("samples", experiment.training.samples)
+    assert isinstance(share, int | float)
+    return with_share(_last_loaded[1], share, seed=experiment.seed)
 
 
 def _read(component: Component) -> Callable[..., Any]:
