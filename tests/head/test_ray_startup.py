@@ -1,4 +1,4 @@
-"""The processes of Ray do not compile a grammar that they do not use, and nobody notices that."""
+"""The processes of Ray do not import what they do not use, and nobody notices that."""
 
 from __future__ import annotations
 
@@ -60,6 +60,16 @@ def test_the_grammar_is_compiled_when_it_is_first_used(packages: Path) -> None:
     ]
 
 
+def test_what_ray_rarely_uses_is_imported_when_it_does_or_somebody_else(packages: Path) -> None:
+    (packages / "default_worker.py").write_text(
+        "import sys; from ray._private.accelerators import tpu; print('requests' in sys.modules)\n"
+        "print(tpu.requests.codes.ok); import requests, requests.sessions\n"
+        "print(tpu.requests.Session is requests.sessions.Session)"
+    )
+    found = lines_of(packages, "-u", str(packages / "default_worker.py"))
+    assert found == ["own sitecustomize", "False", "200", "True"]
+
+
 def test_what_a_worker_starts_does_not_see_the_folder(packages: Path) -> None:
     show = "import os, sys; print(os.environ['PYTHONPATH'], [x for x in sys.path if 'ray_startup' in x])"
     for name, seen in (("default_worker.py", str(packages)), ("raylet.py", f"{FOLDER}:{packages}")):
@@ -89,17 +99,22 @@ def test_a_process_imports_ahead_only_once_it_has_stayed_idle(
 
 
 @pytest.mark.ray
-def test_no_worker_of_ray_has_the_grammar(ray_head: Path) -> None:
+def test_no_worker_of_ray_has_loaded_what_it_does_not_use(ray_head: Path) -> None:
     import ray
 
     @ray.remote(num_cpus=0)  # idle workers hold the CPUs
-    def seen() -> tuple[bool, list[str], str]:
+    def seen() -> tuple[set[str], set[str], str]:
+        before = set(sys.modules)
         import jsonschema
+        import requests
 
-        parsers = [name for name in sys.modules if name.split(".")[0] == "lark"]
-        return "jsonschema" in sys.modules, parsers, os.environ.get("PYTHONPATH", "") + jsonschema.__name__
+        assert not jsonschema.Draft202012Validator({"type": "string"}).is_valid(1)
+        assert requests.Session().adapters
+        return before, set(sys.modules), os.environ.get("PYTHONPATH", "")
 
-    is_loaded, parsers, path = ray.get(seen.remote())
-    assert is_loaded
-    assert parsers == []
+    before, after, path = ray.get(seen.remote())
+    assert "ray.runtime_env" in before
+    assert not before & {"jsonschema", "requests", "ray.autoscaler.sdk"}
+    assert {"jsonschema", "requests.sessions"} < after
+    assert not [name for name in after if name.split(".")[0] == "lark"]
     assert FOLDER not in path

@@ -23,7 +23,7 @@ from workbench.errors import RunError, Suggestion, first_line_of, missing_part
 from workbench.head import local_head, loss, ray_environment
 from workbench.head.installation import can_attach, runtime_environment
 from workbench.head.keeper import HeadFiles
-from workbench.head.ray_startup.sitecustomize import defer_grammar
+from workbench.head.ray_startup.sitecustomize import defer_grammar, import_ray
 from workbench.resources import loaded_ray
 
 defer_grammar()  # whatever imports ray after this module is faster
@@ -147,7 +147,7 @@ def _attach_or_start(files: HeadFiles, arguments: list[str]) -> bool:
             found = None
         if found is None:
             local_head.clean_up(files)
-            loading = threading.Thread(target=importlib.import_module, args=("ray",), daemon=True)
+            loading = threading.Thread(target=import_ray, daemon=True)
             loading.start()  # this process needs it next, and has nothing to do until the head answers
             local_head.start_keeper(files, arguments)
             loading.join()
@@ -210,6 +210,7 @@ def _prepare_environment(files: HeadFiles) -> None:
 
 
 def _attach(address: str, runtime_environment: dict[str, Any] | None = None) -> None:
+    import_ray()
     import ray
     from ray import _raylet
     from ray._private import ray_constants, worker

@@ -9,8 +9,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import ray._private.services as services
-import ray.scripts.scripts as scripts
+from workbench.head.ray_startup.sitecustomize import import_ray
+
+import_ray("ray.scripts.scripts")
+
+import ray._private.services as services  # noqa: E402
+import ray.scripts.scripts as scripts  # noqa: E402
 
 
 def leave_out_unused(ray_scripts: Any, ray_services: Any) -> None:

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ray.autoscaler.sdk import request_resources
-
 from workbench.workers.admission import Request
 
 
@@ -31,6 +29,8 @@ class ResourceDemand:
         if any(gang.autoscaling for gang in gangs):
             wanted = [_bundle(gang) for gang in gangs for _ in range(gang.num_workers)]
         if wanted != self._requested:
+            from ray.autoscaler.sdk import request_resources  # its import takes as long as half of Ray's
+
             request_resources(bundles=wanted)
             self._requested = wanted
 

@@ -1,8 +1,9 @@
 """Let the processes of Ray start faster.
 
-Ray imports jsonschema in every process, and jsonschema imports `rfc3987_syntax` where it is installed, as it
-is beside Jupyter, which compiles a grammar of URLs for 0.8 s. Here a stand-in takes its place, which imports
-the real one when its function is first called.
+Ray imports jsonschema and requests in every process, which is a third of the time that importing Ray takes,
+and uses them in few: `import_ray` leaves stand-ins to Ray, which import the real ones when something of them
+is used. Where jsonschema is imported, it imports `rfc3987_syntax` if that is installed, as it is beside
+Jupyter, which compiles a grammar of URLs for 0.8 s: a stand-in takes its place until it is used.
 
 A process that waits for its first work meanwhile imports the packages that drivers need,
 unless no processes are wanted for runs to come. This project is not among them: what is idle would go on with
@@ -30,6 +31,10 @@ from typing import Any
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 _GRAMMAR = "rfc3987_syntax"
 _DATA = "ray.data"
+_RARELY_USED = ("requests", "jsonschema")
+"""What Ray uses where it checks a runtime environment, or reads the metadata of a cloud."""
+_IMPORTED_LATER = "ray._common.usage.usage_lib"
+"""What a process imports when it attaches, and that in turn imports requests."""
 _NUM_SPARE = "WORKBENCH_SPARE_PROCESSES"
 _LOCK = threading.RLock()
 _PRELOADED = ("ray.tune", "sqlalchemy", "pydantic", "optuna", "prometheus_client", "ruamel.yaml")
@@ -83,17 +88,39 @@ def defer_grammar() -> None:
     _defer(_StandIn(_GRAMMAR))
 
 
+def import_ray(*modules: str) -> None:
+    """Import Ray without what it rarely uses, which others import as usual.
+
+    Args:
+        modules: Names of its modules to import, too.
+    """
+    with _deferred(*map(_Deferred, _RARELY_USED)):
+        importlib.import_module("ray")
+        with contextlib.suppress(ImportError):  # other versions of Ray have no module of this name
+            importlib.import_module(_IMPORTED_LATER)
+        for name in modules:
+            importlib.import_module(name)
+
+
 @contextlib.contextmanager
 def without_ray_data() -> Iterator[None]:
     """Let Ray Tune be imported without Ray Data, which is imported as usual where it is used."""
     module: Any = _Deferred(_DATA)
     module.Dataset = object  # Tune annotates an argument with it
-    _defer(module)
+    with _deferred(module):
+        yield
+
+
+@contextlib.contextmanager
+def _deferred(*modules: ModuleType) -> Iterator[None]:
+    for module in modules:
+        _defer(module)
     try:
         yield
     finally:
-        if sys.modules.get(_DATA) is module:
-            del sys.modules[_DATA]
+        for module in modules:
+            if sys.modules.get(module.__name__) is module:
+                del sys.modules[module.__name__]
 
 
 def _defer(module: ModuleType) -> None:
@@ -139,7 +166,7 @@ def _preload_while_idle() -> None:
         if title.startswith("ray::") and title != "ray::IDLE":
             return
     for name in _PRELOADED:
-        with contextlib.suppress(ImportError), without_ray_data():
+        with contextlib.suppress(ImportError), without_ray_data() if name == "ray.tune" else _deferred():
             importlib.import_module(name)
 
 
@@ -147,6 +174,8 @@ if __name__ == "sitecustomize":
     defer_grammar()
     if _is_worker():
         _spare_children_of_workers()
+        with contextlib.suppress(ImportError):  # which the worker reports
+            import_ray()
     if _is_worker() and os.environ.get(_NUM_SPARE) != "0":
         threading.Thread(target=_preload_while_idle, daemon=True).start()
     _run_hidden()
