@@ -29,7 +29,7 @@ from workbench.training import TrialTask, run_trial
 FAST = {"warmup_steps": 2, "num_steps": 5, "longest_s": 20.0}
 GIB = 2**30
 COPIES = 20_000
-BATCH_DELAY_S = 0.02
+BATCH_DELAY_S = 0.1
 
 
 def experiment(**fields: Any) -> str:
@@ -163,7 +163,7 @@ def test_a_slow_data_loader_shows_as_an_input_stall() -> None:
     ended, (event,) = measure(0, 1, None, text, sizes(8))
     assert ended.state == "complete", ended.traceback
     assert event.parts_s["data"] >= BATCH_DELAY_S
-    assert input_stall(event.parts_s) > 0.7
+    assert input_stall(event.parts_s) > 0.5
     _, (quick,) = measure(0, 1, None, experiment(), sizes(128))
     assert input_stall(quick.parts_s) < 0.3
 

@@ -77,8 +77,7 @@ def test_run_left_unfinished_is_lost_though_its_lease_was_given_back(
     run_id = store.create_run(experiment)
     with take(store, run_id, 0.3) as writer:
         writer.append(RunStateChanged(state="running"))
-    time.sleep(0.4)
-    assert store.run(run_id).state == "lost"
+    wait_until(lambda: store.run(run_id).state == "lost")
     assert store.runs()[0].state == "lost"
 
 

@@ -81,7 +81,7 @@ def test_two_workers_go_on_in_the_middle_of_an_epoch_as_if_nothing_had_happened(
 def train_with_late_rank(rank: int, num_workers: int, meeting: str, text: str, folder: str) -> Any:
     def wait(module: torch.nn.Module, inputs: Any) -> None:
         if module.training and not list(module.children()):
-            time.sleep(0.02)
+            time.sleep(0.05)
 
     hook = torch.nn.modules.module.register_module_forward_pre_hook(wait) if rank == 2 else None
     try:
