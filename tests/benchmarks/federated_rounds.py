@@ -67,6 +67,7 @@ SEARCH: dict[str, dict[str, Any]] = {
 """With larger rates nothing learns MNIST: beyond 0.3 and 2.5, every trial diverges in its first round."""
 
 
+_NUM_LAST_LINES = 30
 IN_FLOWER = "FedAvg, 5 local epochs"
 
 
@@ -137,17 +138,21 @@ def rounds_to(accuracies: list[float], data: str) -> dict[str, float]:
 
 
 def train_in_flower(params: dict[str, Any], data: str, seed: int, programs: Path) -> dict[str, float]:
-    """Return the same of Flower's simulation, and the seconds of all that came before the first round."""
+    """Return the same of Flower's simulation, and the seconds of all that came before the first round.
+
+    Raises:
+        RuntimeError: If it ended without its rounds; it has the last lines that Flower wrote.
+    """
     with tempfile.TemporaryDirectory() as folder:
         app, home = Path(folder) / "app", Path(folder) / "home"
         write_application(app, task_of(params, data, seed, folder), "bench")
         words = f"samples='{app / CLIENTS}' results='{folder}/results'"
         began_s = time.perf_counter()
         try:
-            subprocess.run(
+            done = subprocess.run(
                 [programs / "flwr", "run", ".", "--stream", "--federation-config", "num-supernodes=50",
                  "--run-config", words],
-                check=True, cwd=app, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                check=False, cwd=app, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                 env={
                     **os.environ, "FLWR_HOME": str(home), "FLWR_TELEMETRY_ENABLED": "0",
                     "RAY_USAGE_STATS_ENABLED": "0", "PATH": f"{programs}:{os.environ['PATH']}",
@@ -158,13 +163,31 @@ def train_in_flower(params: dict[str, Any], data: str, seed: int, programs: Path
                 if str(home) in " ".join(process.info["cmdline"] or []):
                     process.terminate()
         took_s = time.perf_counter() - began_s
-        rounds = list(json.loads((Path(folder) / "results" / "rounds.json").read_text()).values())
+        rounds = read_rounds(Path(folder) / "results" / "rounds.json", done)
     return {
         **rounds_to([each["accuracy"] for each in rounds], data),
         "round_s": statistics.median(each["round_s"] for each in rounds),
         "train_s": statistics.median(each["train_s"] for each in rounds),
         "around_s": took_s - sum(each["round_s"] for each in rounds),
     }
+
+
+def read_rounds(path: Path, done: subprocess.CompletedProcess[str]) -> list[dict[str, float]]:
+    """Return the rounds that Flower's application wrote; the command also ends with 0 where that has failed.
+
+    Args:
+        path: The file with the rounds.
+        done: The command, with what it wrote.
+
+    Raises:
+        RuntimeError: If the command failed, or there are no rounds.
+    """
+    found = json.loads(path.read_text()) if path.exists() else {}
+    if done.returncode or not found:
+        last = "\n".join(done.stdout.strip().splitlines()[-_NUM_LAST_LINES:]) or "nothing"
+        what = f"exit code {done.returncode} and {len(found)} rounds in {path.name}"
+        raise RuntimeError(f"Flower's simulation ended with {what}. Its last lines:\n{last}")
+    return list(found.values())
 
 
 def compare(name: str, params: dict[str, Any], data: str, seeds: range) -> dict[str, Any]:

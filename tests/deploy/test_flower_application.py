@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 import workbench as wb
+from tests.benchmarks.federated_rounds import read_rounds
 from workbench.data import load
 from workbench.deploy.flower.application import CLIENTS, write_application
 from workbench.deploy.flower.learning import Aggregation, Learning
@@ -199,3 +200,21 @@ def test_flower_makes_the_rounds_of_the_trial(tmp_path: Path) -> None:
     first = rounds_of(one)[0]
     assert found["1"]["loss"] == pytest.approx(first["val_loss"], rel=1e-4)
     assert len(found) == NUM_ROUNDS
+
+
+@pytest.mark.parametrize(("code", "found"), [(0, None), (0, "{}"), (1, '{"1": {"accuracy": 0.5}}')])
+def test_a_simulation_that_ends_without_its_rounds_is_an_error_with_what_it_wrote(
+    tmp_path: Path, code: int, found: str | None
+) -> None:
+    path = tmp_path / "rounds.json"
+    if found is not None:
+        path.write_text(found)
+    done = subprocess.CompletedProcess(["flwr", "run"], code, stdout="starting\nRayOutOfMemory: killed\n")
+    with pytest.raises(RuntimeError, match=f"exit code {code}.*(?s:.*)RayOutOfMemory: killed"):
+        read_rounds(path, done)
+
+
+def test_the_rounds_of_a_simulation_are_read_in_their_order(tmp_path: Path) -> None:
+    (tmp_path / "rounds.json").write_text('{"1": {"accuracy": 0.5}, "2": {"accuracy": 0.7}}')
+    done = subprocess.CompletedProcess(["flwr", "run"], 0, stdout="")
+    assert [each["accuracy"] for each in read_rounds(tmp_path / "rounds.json", done)] == [0.5, 0.7]

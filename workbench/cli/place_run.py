@@ -170,6 +170,11 @@ def _show(found: list[Measured], expected: list[Expected], steps: list[dict[str,
             f"{format_duration(steps_s['hop_s'])} there and back, and an answer of one "
             f"{format_duration(steps_s['beyond_stages_s'])} beyond its stages."
         )
+        if one.ended:
+            echo(
+                f"{one.scheduler}: {' and '.join(one.ended)} ended while it was measured: its load is not "
+                "known, and what is expected is without that."
+            )
         if steps_s["processor_wait_s"] > _BUSY_SHARE * one.mean_s:
             echo(
                 f"{one.scheduler}: other work kept this machine busy: for each request, processes waited "

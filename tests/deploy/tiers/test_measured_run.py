@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -129,6 +130,34 @@ def test_what_is_charged_for_staying_is_sent_instead(bundle: Path) -> None:
     assert found.answered_by["cloud"] == pytest.approx(0.25 - found.num_fallbacks / 20)
     assert found.answered_by["cloud"] > 0
     assert found.num_unanswered == 0
+
+
+def end_tier(number: int) -> None:
+    """End the process of a tier that this process has started."""
+    for each in psutil.Process().children(recursive=True):
+        if f"tier-{number}-0.json" in " ".join(each.cmdline()):
+            each.kill()
+
+
+@pytest.mark.parametrize("scheduler", ["cloud", pytest.param("end-cloud", marks=pytest.mark.slow)])
+def test_a_last_tier_that_ends_in_the_middle_leaves_no_request_unanswered_and_is_named(
+    bundle: Path, scheduler: str
+) -> None:
+    calls = itertools.count()
+
+    def end_once(_reports: list[dict[str, float]]) -> bool:
+        if next(calls) == 2:
+            end_tier(1)
+        return True
+
+    found = measure_tiers(
+        file_of("end", "cloud"), bundle, bundle, SAMPLES, TARGETS, scheduler=scheduler,
+        moments_s=np.arange(0, 3, 0.05).tolist(), on_status=end_once,
+    )  # fmt: skip
+    assert found.ended == ("the tier cloud",)
+    assert found.num_unanswered == 0
+    assert found.num_fallbacks > 0
+    assert found.answered_by["end"] > 0
 
 
 def test_empty_frames_take_the_time_of_all_links(bundle: Path) -> None:

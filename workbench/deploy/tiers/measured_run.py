@@ -116,6 +116,7 @@ class Measured:
         refused: Connections and frames that a tier refused.
         probes: What was measured beside the requests.
         groups: What came of groups of classes; None where the file has none.
+        ended: The processes that ended by themselves, such as `the tier cloud`.
     """
 
     scheduler: str
@@ -134,6 +135,7 @@ class Measured:
     refused: int
     probes: Probes
     groups: GroupsMeasured | None = None
+    ended: tuple[str, ...] = ()
 
 
 @dataclass
@@ -145,6 +147,16 @@ class _Running:
     """The last tier as the first reaches it, over all links."""
     identity: Identity | None = None
     started: list[StartedProcess] = field(default_factory=list)
+
+    @property
+    def ended(self) -> tuple[str, ...]:
+        """The processes that are gone."""
+        return tuple(one.what for one in self.started if one.has_ended)
+
+
+def _unreachable(running: _Running, why: object) -> RunError:
+    ended = f"{' and '.join(running.ended)} ended while it was measured" if running.ended else ""
+    return RunError(ended or f"the tiers cannot be reached: {why}", next_step="Try again.")
 
 
 def poisson_moments_s(rate_per_s: float, time_s: float, *, seed: int = 0) -> list[float]:
@@ -197,12 +209,16 @@ def measure_tiers(
     with tempfile.TemporaryDirectory(prefix="workbench-tiers-") as temporary:
         with _running(file, folder, bundle, Path(temporary), scheduler, charge_s, groups) as running:
             try:
+                empty_s, sends_all = empty_frame_s(file, folder), scheduler == "cloud"
                 found = asyncio.run(
-                    _measure(running, samples, moments_s, on_status, empty_frame_s(file, folder))
+                    _measure(running, samples, moments_s, on_status, empty_s, sends_all=sends_all)
                 )
             except OSError as error:
-                raise RunError(f"the tiers cannot be reached: {error}", next_step="Try again.") from error
-        measured = _summary(file, scheduler, targets, *found)
+                raise _unreachable(running, error) from error
+            ended = running.ended
+            if not found[2].alone or not found[2].hops_s:
+                raise _unreachable(running, "too early to measure anything")
+        measured = replace(_summary(file, scheduler, targets, *found), ended=ended)
         if groups is None:
             return measured
         return replace(measured, groups=_by_group(found[0], targets, groups))
@@ -228,6 +244,7 @@ def _running(
         for number, settings in reversed(list(enumerate(all_settings))):
             further = _routes(running, file, folder, bundle, number, settings, scheduler)
             process = start_tier(replace(settings, routes=further), temporary)
+            process.what = f"the tier {list(file.tiers)[number]}"
             running.started.append(process)
             process.wait()
             running.routes[number] = Route(settings.name, "127.0.0.1", process.port)
@@ -242,8 +259,7 @@ def _routes(
     scheduler: str,
 ) -> tuple[Route, ...]:  # fmt: skip
     """Start the links from a tier to those that it sends to; return how they are reached."""
-    links = list(zip(pairwise(file.tiers), file.links_in_order(), strict=True))
-    found = []
+    links, found = list(zip(pairwise(file.tiers), file.links_in_order(), strict=True)), []
     for further in destinations(number, len(file.tiers), scheduler):
         port = running.routes[further].port
         for (first, second), link in reversed(links[number:further]):
@@ -261,7 +277,7 @@ def _routes(
 
 async def _measure(
     running: _Running, samples: np.ndarray, moments_s: Sequence[float], on_status: OnStatus | None,
-    empty_s: float,
+    empty_s: float, *, sends_all: bool,
 ) -> tuple[list[Reply], list[dict[str, float]], Probes]:  # fmt: skip
     """Return what came of the requests, what each tier reports of that time, and what single steps took."""
     tiers = [running.routes[number] for number in sorted(running.routes)]
@@ -276,9 +292,14 @@ async def _measure(
     await asyncio.gather(send(tiers[0], warm_up), send(tiers[-1], warm_up))
     before = [await read_status(tier, identity=running.identity) for tier in tiers]
     num_probes = max(_MIN_PROBES, int(moments_s[-1] / _PROBE_GAP_S))
-    # At random moments, as requests come: what comes at regular ones finds processes idle more often.
-    drawn_s = np.random.default_rng(0).uniform(0.0, moments_s[-1], (3, num_probes))
-    alone_s, near_s, far_s = np.sort(drawn_s).tolist()
+    # At random moments, as requests come: what comes at regular ones finds processes idle more often. The
+    # last tier answers by itself as often as the first, as a process that works more rarely is slower.
+    num_alone = num_probes if sends_all else max(num_probes, len(moments_s))
+    random = np.random.default_rng(0)
+    alone_s, near_s, far_s = (
+        np.sort(random.uniform(0.0, moments_s[-1], number)).tolist()
+        for number in (num_alone, num_probes, num_probes)
+    )
     waited_s = _processor_wait_s(running)
     steps = asyncio.gather(
         send(tiers[0], moments_s), send(tiers[-1], alone_s),
@@ -289,17 +310,25 @@ async def _measure(
         steps if on_status is None else _watched(steps, tiers, running.identity, on_status)
     )
     waited_s = _processor_wait_s(running) - waited_s
-    after = [await read_status(tier, identity=running.identity) for tier in tiers]
-    reports: list[dict[str, float]] = [
-        dict(zip(STATUS, (late - early).tolist(), strict=True))
-        for early, late in zip(before, after, strict=True)
-    ]
+    after = [await _status_after(tier, early, running) for tier, early in zip(tiers, before, strict=True)]
+    changes = [(late - early).tolist() for early, late in zip(before, after, strict=True)]
+    reports: list[dict[str, float]] = [dict(zip(STATUS, each, strict=True)) for each in changes]
     answered = tuple((one.stage, one.took_s) for one in alone if one.probabilities is not None)
     links_s = tuple(one - empty_s for one in over_links_s)
     probes = Probes(
         tuple(hops_s), answered, links_s, tuple(one.sample for one in replies), waited_s / len(moments_s)
     )
     return replies, reports, probes
+
+
+async def _status_after(tier: Route, early: np.ndarray, running: _Running) -> np.ndarray:
+    """Return what a tier reports of itself; where it has ended, what it did before the measurement."""
+    try:
+        return await read_status(tier, identity=running.identity)
+    except OSError:
+        if not running.ended:
+            raise
+        return early
 
 
 def _processor_wait_s(running: _Running) -> float:
@@ -316,10 +345,10 @@ async def _watched(
     )
     try:
         await asyncio.wait({steps, following}, return_when=asyncio.FIRST_COMPLETED)
-        if not steps.done():
+        if not steps.done() and not isinstance(following.exception(), OSError):  # a tier has ended
             following.result()
             raise RunError("the measurement was stopped")
-        return steps.result()
+        return await steps
     finally:
         for one in (steps, following):
             one.cancel()
@@ -350,9 +379,8 @@ def _summary(
         raise RunError("no request was answered", next_step="Try `--scheduler end` first.")
     times_s = np.array([one.took_s for one in answered])
     right = sum(
-        int(one.probabilities.argmax()) == int(targets[one.sample])
+        one.probabilities is not None and int(one.probabilities.argmax()) == int(targets[one.sample])
         for one in answered
-        if one.probabilities is not None
     )
     drawn = np.random.default_rng(0).choice(times_s, (_NUM_RESAMPLED, len(times_s)))
     low, high = np.quantile(np.quantile(drawn, 0.95, axis=1), [0.025, 0.975])
@@ -360,7 +388,7 @@ def _summary(
         scheduler, right / len(replies), float(times_s.mean()), float(np.quantile(times_s, 0.5)),
         float(np.quantile(times_s, 0.95)), float(low), float(high), reports[0]["sent_bytes"] / len(replies),
         {
-            name: one["busy_s"] / one["now_s"]
+            name: one["busy_s"] / one["now_s"] if one["now_s"] else 0.0
             for name, one in zip(file.tiers, reports, strict=True)
         },
         len(replies), len(replies) - len(answered), int(sum(one["num_fallbacks"] for one in reports)),

@@ -150,7 +150,7 @@ async def _connected(links: Sequence[NextTier]) -> None:
 async def measure_hops_s(
     route: Route | None, moments_s: Sequence[float], *, identity: Identity | None
 ) -> list[float]:
-    """Return the times of empty frames to a tier and back, one after another.
+    """Return the times of empty frames to a tier and back, one after another, until its connection ends.
 
     Args:
         route: The tier; None for none, which takes no times.
@@ -158,7 +158,7 @@ async def measure_hops_s(
         identity: Who measures; None for an unencrypted connection.
 
     Raises:
-        OSError: If it cannot be reached.
+        OSError: If it cannot be reached at the start.
     """
     if route is None:
         return []
@@ -172,6 +172,8 @@ async def measure_hops_s(
             connection.send(Frame(Kind.HEARTBEAT, sender=NOBODY))
             await _receive(connection)
             times_s.append(loop.time() - began_s)
+    except OSError:
+        return times_s
     finally:
         connection.close()
     return times_s
@@ -237,5 +239,7 @@ async def _receive(connection: Connection) -> Frame:
         if not receiving.done():
             raise TimeoutError(f"no answer within {_CONNECT_S:g} s")
         return receiving.result()
+    except asyncio.IncompleteReadError as error:
+        raise ConnectionError("the connection has ended") from error
     finally:
         receiving.cancel()

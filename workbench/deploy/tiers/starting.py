@@ -49,6 +49,11 @@ class StartedProcess:
         """The number of the process."""
         return self._process.pid
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether the process is gone."""
+        return self._process.poll() is not None
+
     def wait(self) -> None:
         """Wait until it listens.
 
