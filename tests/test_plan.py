@@ -142,11 +142,9 @@ def test_the_batch_is_divided_among_copies_of_the_model() -> None:
 
 def test_what_a_newer_version_or_nobody_can_have_stored_is_left_out() -> None:
     strange: dict[str, Any] = {**STORED, "buckets": 4, "precision": "fp4", "workers": True, "micro_batch": 0}
-    assert PartialPlan.from_json(strange).to_json() == {
-        "accumulation": 4, "strategy": "ddp", "recompute": "blocks", "compile": "none",
-        "loaders": 0, "stages": 1, "tensor": 1, "bucket": "default", "pipeline_schedule": "1f1b",
-            "exchange": "allreduce",
-    }  # fmt: skip
+    left_out = ("workers", "micro_batch", "global_batch", "precision")
+    kept = {name: value for name, value in STORED.items() if name not in left_out}
+    assert PartialPlan.from_json(strange).to_json() == kept
     assert PartialPlan.from_json(strange).complete() is None
     with pytest.raises(ValueError, match="workers, micro_batch, accumulation"):
         Plan.from_json(strange)
