@@ -98,7 +98,7 @@ class Auto(SamplerOptions):
         process = "a Gaussian process for each objective" if num_objectives > 1 else "a Gaussian process"
         return (
             f"configurations that cover the space evenly, then {process}, which finds good ones in "
-            f"few trials; TPE after {cls.max_process_results} results, which is as good then in half of the time"
+            f"few trials; TPE after {cls.max_process_results} results, as good then and twice as fast"
         )
 
 
