@@ -8,9 +8,16 @@ import type { Action, Done, Offer, Problem, ActionSnippet, Subscription } from "
 /** What has changed: which run is shown, what is shown of it, or only what is known. */
 export type Change = "run" | "view" | "data";
 
+/** What was typed to start a run. */
+export interface StartFields {
+  name: string;
+  settings: string;
+  address: string;
+}
+
 /** A question to a person; which dialog shows it. */
 export type DialogRequest =
-  | { kind: "start"; path?: string }
+  | { kind: "start"; path?: string; filled?: StartFields; problem?: Problem }
   | { kind: "offer"; offer: Offer; trial: number | null }
   | { kind: "commands"; offers: Offer[]; title: string };
 

@@ -188,6 +188,29 @@ test("a run is started from a chosen file with settings, a name and a cluster, a
   assert.equal(controller.dialog, null);
 });
 
+test("the dialog closes at once, and returns with what was typed where the experiment is wrong", async () => {
+  const { controller, reply, state } = await openStart();
+  fireEvent.change(screen.getByLabelText("Experiment file"), { target: { value: "text.yaml" } });
+  type("Settings", "training.epochs=three");
+  await settle();
+  reply({ problem: "'three' is not valid", field: "training.epochs" }, 400);
+  fireEvent.submit(document.querySelector("form")!);
+  assert.equal(controller.dialog, null);
+  assert.equal(state.status!.message, "Starting text.yaml …");
+  await settle();
+  cleanup();
+  reply(FILES);
+  render(<Dialogs controller={controller} />);
+  await settle();
+  assert.equal(screen.getByLabelText<HTMLTextAreaElement>("Settings").value, "training.epochs=three");
+  assert.equal(screen.getByLabelText<HTMLSelectElement>("Experiment file").value, "text.yaml");
+  assert.match(screen.getAllByRole("alert").at(-1)!.textContent!, /training\.epochs: 'three' is not valid/);
+  reply({ run_id: "b", answer: "the run is starting" });
+  fireEvent.submit(document.querySelector("form")!);
+  await settle();
+  assert.equal(state.view.run, "b");
+});
+
 test("settings that cannot be read are reported, and nothing is sent", async () => {
   const { requests } = await openStart();
   type("Settings", "epochs 3");
@@ -213,6 +236,8 @@ test("a wrong address is reported below its field", async () => {
 test("a run on a cluster that is not known here yet leaves the answer of the cluster on the screen", async () => {
   const { controller, reply } = await openStart();
   reply({ answer: "Submitted as job raysubmit_1." });
+  type("Cluster", "http://head:8265");
+  await settle();
   fireEvent.submit(document.querySelector("form")!);
   await settle();
   assert.equal(controller.dialog?.kind, "start");

@@ -215,7 +215,7 @@ test("a machine that does not respond and a GPU that is lost are reported", () =
 test("a trial is shown with its plan, setbacks, step and traceback, and can be closed", () => {
   const { controller, state } = buildController({ trial: TRIAL }, "wide", { trial: 2 });
   const { container } = render(<Trial controller={controller} />);
-  assert.match(container.textContent!, /256 = 64 x 2 x 2.*forward.*75%.*attempt 1: oom.*micro_batch = 32.*line 1/s);
+  assert.match(container.textContent!, /256 = 64 x 2 x 2.*forward.*75%.*attempt 2: oom.*micro_batch = 32.*line 1/s);
   fireEvent.click(screen.getByRole("button", { name: /Export/ }));
   assert.equal(controller.dialog?.kind, "offer");
   fireEvent.click(screen.getByRole("button", { name: "Close the trial" }));

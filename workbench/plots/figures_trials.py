@@ -122,6 +122,7 @@ def _bar_of_lines(data: ParallelData) -> dict[str, Any]:
     colour_bar = {
         "title": {"text": short(data.metric, 22), "side": "right", "font": {"size": 12, "color": MUTED}},
         "tickfont": {"size": 12, "color": MUTED},
+        "exponentformat": "e",
         "thickness": 12,
         "outlinewidth": 0,
     }

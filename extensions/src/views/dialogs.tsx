@@ -11,7 +11,7 @@ export function Dialogs({ controller }: { controller: Controller }) {
   const { dialog: request } = controller;
   if (!request) return null;
   const close = () => controller.openDialog(null);
-  if (request.kind === "start") return <StartDialog controller={controller} path={request.path} onClose={close} />;
+  if (request.kind === "start") return <StartDialog controller={controller} request={request} onClose={close} />;
   if (request.kind === "commands") return <CommandsDialog request={request} onClose={close} />;
   return <OfferDialog controller={controller} request={request} onClose={close} />;
 }

@@ -1,26 +1,26 @@
 // Starting a run from one of the experiment files that the server offers.
 import { useState } from "preact/hooks";
-import type { Controller } from "../controller";
+import type { Controller, DialogRequest } from "../controller";
 import { parseSettings } from "../format";
 import type { Problem } from "../types";
-import { problemIn, useSnippet } from "./actions";
+import { problemIn, useSnippet, wordsOf } from "./actions";
 import { Dialog, Empty, Field, ProblemNotice, TheSame } from "./components";
 import { labelOf, useFiles } from "./first_steps";
 
 interface StartDialogProps {
   controller: Controller;
-  /** The file that is chosen at first. */
-  path?: string;
+  /** What it begins with: a file, or what was typed and why nothing could be started. */
+  request: Extract<DialogRequest, { kind: "start" }>;
   onClose(): void;
 }
 
-export function StartDialog({ controller, path: given, onClose }: StartDialogProps) {
-  const [chosen, setPath] = useState(given);
-  const [name, setName] = useState("");
-  const [settings, setSettings] = useState("");
-  const [address, setAddress] = useState("");
+export function StartDialog({ controller, request, onClose }: StartDialogProps) {
+  const [chosen, setPath] = useState(request.path);
+  const [name, setName] = useState(request.filled?.name ?? "");
+  const [settings, setSettings] = useState(request.filled?.settings ?? "");
+  const [address, setAddress] = useState(request.filled?.address ?? "");
   const [started, setStarted] = useState<string | null>(null);
-  const [problem, setProblem] = useState<Problem | null>(null);
+  const [problem, setProblem] = useState<Problem | null>(request.problem ?? null);
   const [busy, setBusy] = useState(false);
 
   const files = useFiles(controller, setProblem)?.filter((file) => file.kind !== "notebook");
@@ -32,9 +32,25 @@ export function StartDialog({ controller, path: given, onClose }: StartDialogPro
   const action = { kind: "start", arguments: { path, settings: parsed.settings, ...named, ...there } };
   const snippet = useSnippet(controller, action, null);
 
+  /** Checking and storing a run takes seconds, in which the page is free; what is wrong comes back here. */
+  const startHere = () => {
+    onClose();
+    controller.notify(`Starting ${path} …`, "info");
+    controller.act(action).then(
+      ({ run_id }) => void (run_id && controller.openRun(run_id)),
+      (error: unknown) => {
+        if (controller.dialog) return controller.notify(`${path}: ${wordsOf(error)}`, "error");
+        controller.clearStatus();
+        const filled = { name, settings, address };
+        controller.openDialog({ kind: "start", path, filled, problem: problemIn(error) });
+      },
+    );
+  };
+
   const submit = async (event: Event) => {
     event.preventDefault();
     if (parsed.problem) return setProblem({ problem: parsed.problem });
+    if (!address.trim()) return startHere();
     setBusy(true);
     setProblem(null);
     try {

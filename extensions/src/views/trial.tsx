@@ -129,7 +129,7 @@ function Setbacks({ trial }: { trial: TrialDetail }) {
         {trial.setbacks.map((one) => (
           <li key={one.attempt}>
             <b>
-              attempt {one.attempt}: {one.reason}
+              attempt {one.attempt + 1}: {one.reason}
             </b>{" "}
             <bdi>{one.message}</bdi>
             {Object.entries(one.next_plan).map(([name, value]) => (
