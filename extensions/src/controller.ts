@@ -17,7 +17,7 @@ export interface StartFields {
 
 /** A question to a person; which dialog shows it. */
 export type DialogRequest =
-  | { kind: "start"; path?: string; filled?: StartFields; problem?: Problem }
+  | { kind: "start"; path?: string; experiment?: string; filled?: StartFields; problem?: Problem }
   | { kind: "offer"; offer: Offer; trial: number | null }
   | { kind: "commands"; offers: Offer[]; title: string };
 

@@ -37,6 +37,8 @@ export interface AdviceCard {
   would_change: string[];
   /** What to write into the experiment, as YAML. */
   settings: string[];
+  /** The same by dotted path. */
+  changes: Record<string, unknown>;
 }
 
 /** A picture, a table or a text that a trial reported. */

@@ -3,8 +3,9 @@ import assert from "node:assert/strict";
 import { afterEach, beforeEach, mock, test } from "node:test";
 import { cleanup, fireEvent, render, screen } from "@testing-library/preact";
 import type { DialogRequest } from "../src/controller";
+import { Advice } from "../src/views/advice";
 import { Dialogs } from "../src/views/dialogs";
-import { buildController, buildOffer, buildRun } from "./view_builder";
+import { buildCard, buildController, buildOffer, buildRun } from "./view_builder";
 
 const SNIPPET = { command: "workbench extend a --trials 4", python: 'wb.attach("a").extend(trials=4)' };
 
@@ -186,6 +187,19 @@ test("a run is started from a chosen file with settings, a name and a cluster, a
   });
   assert.equal(state.view.run, "b");
   assert.equal(controller.dialog, null);
+});
+
+test("advice starts the experiment of its name with what is advised, in place of what is searched", async () => {
+  const run = buildRun({ name: "text", kind: "advice", card: buildCard(), params: ["lr"] });
+  const { controller, reply } = buildController({ run });
+  render(<Advice controller={controller} />);
+  fireEvent.click(screen.getByRole("button", { name: "Start a run with it…" }));
+  cleanup();
+  reply(FILES);
+  render(<Dialogs controller={controller} />);
+  await settle();
+  assert.equal(screen.getByLabelText<HTMLTextAreaElement>("Settings").value, "plan.workers=2\nsearch.lr=0.02");
+  assert.equal(screen.getByLabelText<HTMLSelectElement>("Experiment file").value, "text.yaml");
 });
 
 test("the dialog closes at once, and returns with what was typed where the experiment is wrong", async () => {

@@ -92,6 +92,7 @@ export function buildCard(change: Partial<AdviceCard> = {}): AdviceCard {
     exchanges: ["powersgd, approximate: 9 ms a step"],
     would_change: ["more noise"],
     settings: ["plan: {workers: 2}"],
+    changes: { "plan.workers": 2, "training.lr": 0.02 },
     ...change,
   };
 }

@@ -62,6 +62,9 @@ def test_the_card_of_a_stored_advice_is_that_of_the_advice():
     stored = from_json(to_json(AdviceGiven(advice=advice())))
     assert isinstance(stored, AdviceGiven)
     assert lines_of(stored.advice) == lines_of(advice())
+    card = card_of(stored.advice)
+    assert card.changes
+    assert list(card.settings) == yaml_lines(card.changes)
 
 
 def test_what_is_not_known_is_said_or_left_out():

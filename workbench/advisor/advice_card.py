@@ -70,6 +70,7 @@ class AdviceCard(_Part):
     measured: tuple[str, ...]
     would_change: tuple[str, ...]
     settings: tuple[str, ...] = Field(description="What to write into the experiment, as YAML.")
+    changes: dict[str, Any] = Field(description="The same by dotted path.")
 
 
 def card_of(advice: Mapping[str, Any]) -> AdviceCard:
@@ -102,6 +103,7 @@ def card_of(advice: Mapping[str, Any]) -> AdviceCard:
         measured=(*measured, *([] if cost_s is None else [f"measuring took {format_duration(cost_s)}"])),
         would_change=tuple(texts(advice.get("would_change"))),
         settings=tuple(yaml_lines(mapping(advice.get("settings")))),
+        changes=dict(mapping(advice.get("settings"))),
     )  # fmt: skip
 
 

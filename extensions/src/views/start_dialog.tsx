@@ -9,7 +9,7 @@ import { labelOf, useFiles } from "./first_steps";
 
 interface StartDialogProps {
   controller: Controller;
-  /** What it begins with: a file, or what was typed and why nothing could be started. */
+  /** What it begins with: a file or the name of one, or what was typed and why nothing could be started. */
   request: Extract<DialogRequest, { kind: "start" }>;
   onClose(): void;
 }
@@ -24,12 +24,13 @@ export function StartDialog({ controller, request, onClose }: StartDialogProps) 
   const [busy, setBusy] = useState(false);
 
   const files = useFiles(controller, setProblem)?.filter((file) => file.kind !== "notebook");
-  const path = chosen ?? files?.[0]?.path ?? "";
+  const named = files?.find((file) => file.name === request.experiment) ?? files?.[0];
+  const path = chosen ?? named?.path ?? "";
 
   const parsed = parseSettings(settings);
-  const named = name.trim() ? { name: name.trim() } : {};
+  const called = name.trim() ? { name: name.trim() } : {};
   const there = address.trim() ? { address: address.trim() } : {};
-  const action = { kind: "start", arguments: { path, settings: parsed.settings, ...named, ...there } };
+  const action = { kind: "start", arguments: { path, settings: parsed.settings, ...called, ...there } };
   const snippet = useSnippet(controller, action, null);
 
   /** Checking and storing a run takes seconds, in which the page is free; what is wrong comes back here. */
