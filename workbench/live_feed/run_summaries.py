@@ -156,8 +156,10 @@ def run_detail(tail: RunTail) -> RunDetail:
 def _latest(tail: RunTail) -> str | None:
     """Return what happened last in a run that has nothing else to show yet."""
     is_empty = not tail.data.history.trials and not tail.data.advice.advice
-    lines = [line.text for line in tail.log[-2:] if line.text != f"run {tail.row.state}"]
-    return lines[-1] if is_empty and tail.row.state == "running" and lines else None
+    if not is_empty or tail.row.state != "running":
+        return None
+    # That it runs stands in its header.
+    return next((line.text for line in reversed(tail.log) if line.text != "run running"), None)
 
 
 def _part(row: RunRow, history: History, *, is_advice: bool) -> float | None:
