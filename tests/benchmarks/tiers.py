@@ -3,8 +3,8 @@
 Run `python -m tests.benchmarks.tiers [--time SECONDS] [--bundle FOLDER]`. A convnet with an early exit is
 trained on the digits, or taken from a folder. Then, on this machine:
 
-- exits: the mean time of a cascade in one process beside the sum of share times exit time of its profile, in
-  turn; of both the medians of calls count, as what else the machine does reaches a few calls only;
+- exits: the mean time of a cascade in one process beside the sum of share times exit time, whose calls take
+  turns; of both the medians of calls count, as what else the machine does reaches a few calls only;
 - response: a process for each tier over a link of 1 Mbit/s and 20 ms under mutual TLS beside what is
   expected, and the mean of the cascade beside that of the cloud alone, in turn;
 - schedulers: `mapping` beside `end` and `end-cloud` at p95, simulated under loads of 0.5 to 1.5;
@@ -44,7 +44,7 @@ from workbench.deploy.tiers.profiling import profile_stages
 from workbench.deploy.tiers.samples import bundle_samples
 from workbench.deploy.tiers.sent_evidence import with_sent_evidence
 from workbench.deploy.tiers.settings import StageSettings
-from workbench.deploy.tiers.stage_model import StageModels
+from workbench.deploy.tiers.stage_model import Input, Result, StageModels
 
 RESULT = Path(__file__).parent / "results" / "tiers.json"
 ROUNDS, PASSES = 3, 3
@@ -80,7 +80,12 @@ def tiers_file(bundle: Path, scheduler: str = "end-cloud") -> TiersFile:
 
 
 def exits(bundle: Path) -> dict[str, Any]:
-    """Compare the mean time of a cascade in this process with what its profile predicts."""
+    """Compare the mean time of a cascade in this process with the sum of share times exit time.
+
+    Stages by themselves and the cascade take turns, sample by sample, so that other work of the machine
+    reaches both; of each the median counts. What a profile, which times each stage many times in a row, would
+    predict is kept beside it.
+    """
     stages, evidence = read_stages(bundle), read_evidence(bundle)
     thresholds = [stage.threshold for stage in stages.stages]
     shares = shares_at(exits_at(evidence, thresholds), len(thresholds))
@@ -94,24 +99,36 @@ def exits(bundle: Path) -> dict[str, Any]:
     inputs, _ = bundle_samples(bundle)
     predicted_s, measured_s = [], []
     for _ in range(ROUNDS):
-        timings = [profile.p50_s for profile in profile_stages(bundle).timings]
-        predicted_s.append(mean_time_s(shares.tolist(), timings))
+        alone_s: dict[int, list[float]] = {number: [] for number in range(len(thresholds))}
         times_s: dict[int, list[float]] = {number: [] for number in range(len(thresholds))}
-        for values in inputs:  # a profile is not measured cold, either
-            models.predict([(0, values, None, 0, None)])
         for values in np.concatenate([inputs] * PASSES):
-            began_s = time.perf_counter()
-            (result,) = models.predict([(0, values, None, 0, None)])
-            times_s[result.stage].append(time.perf_counter() - began_s)
+            taken = values
+            for number, found in alone_s.items():
+                took_s, part = _timed_call(models, (number, taken, None, 0, number))
+                found.append(took_s)
+                taken = part.onward
+            took_s, whole = _timed_call(models, (0, values, None, 0, None))
+            times_s[whole.stage].append(took_s)
+        predicted_s.append(
+            mean_time_s(shares.tolist(), [statistics.median(found) for found in alone_s.values()])
+        )
         num_answers = sum(map(len, times_s.values()))
         measured_s.append(
             sum(len(each) / num_answers * statistics.median(each) for each in times_s.values() if each)
         )
-    predicted, measured = statistics.median(predicted_s), statistics.median(measured_s)
+    ratios = [predicted / measured for predicted, measured in zip(predicted_s, measured_s, strict=True)]
+    profiled = [profile.p50_s for profile in profile_stages(bundle).timings]
     return {
-        "shares": shares.tolist(), "predicted_s": predicted, "measured_s": measured,
-        "ratio": predicted / measured,
+        "shares": shares.tolist(), "predicted_s": statistics.median(predicted_s),
+        "measured_s": statistics.median(measured_s), "ratios": ratios, "ratio": statistics.median(ratios),
+        "profiled_s": mean_time_s(shares.tolist(), profiled),
     }  # fmt: skip
+
+
+def _timed_call(models: StageModels, given: Input) -> tuple[float, Result]:
+    began_s = time.perf_counter()
+    (result,) = models.predict([given])
+    return time.perf_counter() - began_s, result
 
 
 def responses(bundle: Path, time_s: float) -> dict[str, Any]:
@@ -179,6 +196,7 @@ def schedulers(bundle: Path) -> list[dict[str, Any]]:
         found.append(
             {
                 "load": load, "p95_s": {name: one.quantile_s(0.95) for name, one in played.items()},
+                "mean_s": {name: float(one.response_s.mean()) for name, one in played.items()},
                 "accuracy": {name: one.accuracy for name, one in played.items()},
             }
         )  # fmt: skip
