@@ -209,9 +209,8 @@ def measure_tiers(
     with tempfile.TemporaryDirectory(prefix="workbench-tiers-") as temporary:
         with _running(file, folder, bundle, Path(temporary), scheduler, charge_s, groups) as running:
             try:
-                empty_s, sends_all = empty_frame_s(file, folder), scheduler == "cloud"
                 found = asyncio.run(
-                    _measure(running, samples, moments_s, on_status, empty_s, sends_all=sends_all)
+                    _measure(running, samples, moments_s, on_status, empty_frame_s(file, folder))
                 )
             except OSError as error:
                 raise _unreachable(running, error) from error
@@ -277,7 +276,7 @@ def _routes(
 
 async def _measure(
     running: _Running, samples: np.ndarray, moments_s: Sequence[float], on_status: OnStatus | None,
-    empty_s: float, *, sends_all: bool,
+    empty_s: float,
 ) -> tuple[list[Reply], list[dict[str, float]], Probes]:  # fmt: skip
     """Return what came of the requests, what each tier reports of that time, and what single steps took."""
     tiers = [running.routes[number] for number in sorted(running.routes)]
@@ -292,14 +291,9 @@ async def _measure(
     await asyncio.gather(send(tiers[0], warm_up), send(tiers[-1], warm_up))
     before = [await read_status(tier, identity=running.identity) for tier in tiers]
     num_probes = max(_MIN_PROBES, int(moments_s[-1] / _PROBE_GAP_S))
-    # At random moments, as requests come: what comes at regular ones finds processes idle more often. The
-    # last tier answers by itself as often as the first, as a process that works more rarely is slower.
-    num_alone = num_probes if sends_all else max(num_probes, len(moments_s))
-    random = np.random.default_rng(0)
-    alone_s, near_s, far_s = (
-        np.sort(random.uniform(0.0, moments_s[-1], number)).tolist()
-        for number in (num_alone, num_probes, num_probes)
-    )
+    # At random moments, as requests come: what comes at regular ones finds processes idle more often.
+    drawn_s = np.random.default_rng(0).uniform(0.0, moments_s[-1], (3, num_probes))
+    alone_s, near_s, far_s = np.sort(drawn_s).tolist()
     waited_s = _processor_wait_s(running)
     steps = asyncio.gather(
         send(tiers[0], moments_s), send(tiers[-1], alone_s),
