@@ -88,12 +88,18 @@ def measure_leak(
         One `Leak` for each format of features and amount of noise.
 
     Raises:
-        RunError: If the model has no stage after the first, so that no features are sent.
+        RunError: If the model has no stage after the first, so that no features are sent, or its inputs are
+            texts.
     """
     if len(stages.stages) < 2:
         raise RunError(
             "the model has one stage only: its inputs are sent as they are, and all of them can be read",
             next_step="Train a model with exits, such as convnet with the parameter exits: 1.",
+        )
+    if np.issubdtype(known.inputs.dtype, np.integer):
+        raise RunError(
+            "what can be recovered of texts is not measured: words whose numbers are close have nothing in common",
+            next_step="Remove privacy.report_leak, and regard what is sent of a text as readable.",
         )
     first = StageModel(_settings(bundle, stages)[0], threads=1)
     rest = StageModels(_settings(bundle, stages)[1:], threads=1)
