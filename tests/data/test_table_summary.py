@@ -76,3 +76,14 @@ def test_columns_that_identify_rows_are_named_with_what_leaves_them_out(tmp_path
 @pytest.mark.parametrize("name", ["digits", "breast_cancer"])
 def test_other_data_has_no_such_summary(name: str) -> None:
     assert summary_of(Component(name=name)) is None
+
+
+def test_one_text_among_the_numbers_of_a_target_is_noted_as_it_makes_classes_of_them(tmp_path: Path) -> None:
+    prices: list[object] = [f"{row:,}" for row in range(980, 980 + NUM_ROWS)]
+    found = summary(tmp_path, {"x": range(NUM_ROWS), "y": [*prices[:7], "on request", *prices[8:]]})
+    assert found.majority_share is not None
+    assert found.notes[0] == (
+        "y is taken as classes: row 7 (from 0) holds 'on request', although most others are numbers; "
+        "remove such rows to have a number predicted"
+    )
+    assert not summary(tmp_path, {"x": range(NUM_ROWS), "y": ["1", "2", "x"] * (NUM_ROWS // 3)}).notes

@@ -56,6 +56,21 @@ def test_a_folder_that_holds_something_is_left_alone_unless_forced(tmp_path: Pat
     assert (folder / "experiment.yaml").exists()
 
 
+def test_what_cannot_be_written_whole_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise RunError("the checkpoint is not complete")
+
+    run = wb.attach(record_run(tmp_path), store=str(tmp_path / "store.sqlite"))
+    monkeypatch.setattr("workbench.runs.bundle.write_report", fail)
+    with pytest.raises(RunError, match="not complete"):
+        run.export(tmp_path / "best")
+    assert not (tmp_path / "best").exists()
+    monkeypatch.undo()
+    assert (run.export(tmp_path / "best") / "report.html").exists()
+
+
 def test_only_complete_trials_are_exported(tmp_path: Path) -> None:
     run = wb.attach(record_run(tmp_path), store=str(tmp_path / "store.sqlite"))
 

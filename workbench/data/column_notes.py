@@ -102,6 +102,21 @@ def _decimal_comma_in(column: pd.Series) -> str | None:
     return numbers[0] if numbers and len(numbers) >= _NEARLY * len(values) else None
 
 
+def notes_of_classes(target: pd.Series) -> list[str]:
+    """Return a note where the classes of a target are numbers and few other texts.
+
+    Args:
+        target: The column to predict, none missing.
+    """
+    if not is_text(target) or (numbers := number_text_of(target, min_share=_NEARLY)) is None:
+        return []
+    if not len(rows := _rows_of_others(target, numbers)):
+        return []
+    stray = f"row {target.index[rows[0]]} (from 0) holds {target.iloc[rows[0]]!r}"
+    return [f"{target.name} is taken as classes: {stray}, although most others are numbers; remove such rows "
+            "to have a number predicted"]  # fmt: skip
+
+
 def _notes_of_text(name: str, column: pd.Series) -> list[str]:
     form = date_format_of(column, min_share=_NEARLY)
     if form is not None:

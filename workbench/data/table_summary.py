@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from workbench.data.column_notes import is_identifier, listed, notes_of_columns
+from workbench.data.column_notes import is_identifier, listed, notes_of_classes, notes_of_columns
 from workbench.data.columns import TextForm, text_form_of
 from workbench.data.dates import is_text
 from workbench.data.number_texts import NumberText
@@ -110,7 +110,10 @@ def summarise(
         target_range=None if numbers is None else (
             float(numbers.min()), float(numbers.mean()), float(numbers.max())
         ),
-        notes=(*_notes_of_identifiers(named, dropped), *notes_of_columns(columns, forms)),
+        notes=(
+            *(notes_of_classes(target) if is_classification else ()),
+            *_notes_of_identifiers(named, dropped), *notes_of_columns(columns, forms),
+        ),
     )  # fmt: skip
 
 

@@ -105,14 +105,11 @@ def write_bundle(
         )
     try:
         check_empty(folder, force=force)
-        if format is None:
-            folder.mkdir(parents=True, exist_ok=True)
-            _write_all(run, chosen, folder, weights=weights)
-            return folder
-        # A model that cannot be exported leaves no folder behind.
+        # A trial that cannot be exported leaves no folder behind.
         with tempfile.TemporaryDirectory() as beside:
-            _write_all(run, chosen, Path(beside), weights=True)
-            add_format(run, chosen, Path(beside), format)
+            _write_all(run, chosen, Path(beside), weights=weights)
+            if format is not None:
+                add_format(run, chosen, Path(beside), format)
             check_empty(folder, force=force)  # writing has taken a while
             shutil.copytree(beside, folder, dirs_exist_ok=True)
     except OSError as error:

@@ -84,3 +84,11 @@ def test_a_model_without_exits_has_no_stages(tmp_path: Path) -> None:
     exported(tmp_path, "mlp", "digits", hidden_width=4)
     with pytest.raises(RunError, match="no early exits"):
         read_stages(tmp_path)
+
+
+def test_a_model_of_a_table_is_exported_without_stages(tmp_path: Path) -> None:
+    bundle = tmp_path / "bundle"
+    exported(bundle, "mlp", "breast_cancer", hidden_width=8, exits=1)
+    assert (bundle / "model.onnx").exists()
+    with pytest.raises(RunError, match="takes columns of a table"):
+        read_stages(bundle)

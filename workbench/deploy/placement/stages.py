@@ -133,9 +133,9 @@ def read_stages(folder: Path) -> Stages:
         return Stages.model_validate(json.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError as error:
         raise RunError(
-            f"{folder} has no {STAGES}: its model has no early exits",
-            next_step="Train a model with exits, such as convnet with the parameter exits: 1, "
-            "and export it with --format onnx.",
+            f"{folder} has no {STAGES}: its model has no early exits, or takes columns of a table",
+            next_step="Train a model with exits on samples that are one array, such as convnet with the "
+            "parameter exits: 1, and export it with --format onnx.",
         ) from error
     except (OSError, ValueError, ValidationError) as error:
         raise RunError(f"{path} cannot be read: {error}", next_step="Export the model again.") from error
