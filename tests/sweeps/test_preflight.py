@@ -285,6 +285,17 @@ def test_objectives_follow_the_task_of_a_table(tmp_path: Path, prices: str, meas
                 check(experiment)
 
 
+def test_a_table_with_rows_without_a_target_is_refused_before_its_trials_fail(tmp_path: Path) -> None:
+    path = tmp_path / "houses.csv"
+    path.write_text("rooms,price\n3,0.5\n2,\n3,1.5\n4,?\n")
+    experiment = Experiment(**(GOOD | {
+        "model": "mlp", "data": {"name": "table", "path": str(path), "target": "price"},
+        "objectives": [{"metric": "val_loss", "goal": "minimize"}],
+    }))  # fmt: skip
+    with pytest.raises(DataError, match=r"data\.target: 2 of 4 rows have no 'price'"):
+        check(experiment)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -9,7 +9,7 @@ import functools
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 from pydantic import Field
@@ -115,13 +115,15 @@ class TableOptions(DatasetOptions):
         if self.given_task is not None:
             return self.given_task
         try:
-            return _task_of(*file_stamp(self.path.expanduser()), self.target)
+            return _target_of(*file_stamp(self.path.expanduser()), self.target).task
         except (OSError, WorkbenchError):  # loading it reports this
             return None
 
     def check_source(self) -> None:
-        """Refuse a table without the columns that are named; see DatasetOptions.check_source."""
+        """Refuse a table without the named columns or some targets; see DatasetOptions.check_source."""
         check_columns(read_columns(self.path), self._named_columns)
+        found = _target_of(*file_stamp(self.path.expanduser()), self.target)
+        _check_known(self.target, found.num_missing, found.rows)
 
     @property
     def _named_columns(self) -> dict[str, Iterable[str]]:
@@ -145,7 +147,7 @@ class TableOptions(DatasetOptions):
         table = read_table(existing_path(self.path))
         _check(table, self)
         target = read_targets(column_of(table, self.target), self.given_task)
-        _check_known(target, self)
+        _check_known(self.target, _num_missing(target), str(len(target)))
         is_classification = (self.given_task or detect_task(target)) == "classification"
         return summarise(
             {str(name): column_of(table, name) for name in table.columns if name not in self.unused},
@@ -203,7 +205,7 @@ class _Learnt:
 def _learn(table: pd.DataFrame, options: TableOptions, seed: int) -> _Learnt:
     _check(table, options)
     target = read_targets(column_of(table, options.target), options.given_task)
-    _check_known(target, options)
+    _check_known(options.target, _num_missing(target), str(len(target)))
     task = options.given_task or detect_task(target)
     class_names, classes = number_classes(target) if task == "classification" else ([], None)
     train, validation = split_indices(
@@ -242,11 +244,14 @@ def _check(table: pd.DataFrame, options: TableOptions) -> None:
         raise error.about("data.path") from error
 
 
-def _check_known(target: pd.Series, options: TableOptions) -> None:
-    num_missing = int(target.isna().to_numpy().sum())
+def _num_missing(target: pd.Series) -> int:
+    return int(target.isna().to_numpy().sum())
+
+
+def _check_known(name: str, num_missing: int, rows: str) -> None:
     if num_missing:
         raise DataError(
-            f"{num_missing} of {len(target)} rows have no {options.target!r}",
+            f"{num_missing} of {rows} rows have no {name!r}",
             field="data.target",
             next_step="Remove these rows from the file: nothing can be learnt from them.",
         )
@@ -286,17 +291,26 @@ def detect_task(target: pd.Series) -> Task:
     return "classification" if few and np.array_equal(values, np.round(values)) else "regression"
 
 
+class _Target(NamedTuple):
+    """The target of the rows of a file that were read, and its task; None if these do not determine it."""
+
+    task: Task | None
+    num_missing: int
+    rows: str
+
+
 @functools.lru_cache(maxsize=32)
-def _task_of(path: str, size_bytes: int, _changed_ns: int, target: str) -> Task | None:
-    """Return the task of one version of a file; None if its first rows do not determine it."""
+def _target_of(path: str, size_bytes: int, _changed_ns: int, target: str) -> _Target:
+    """Return what the target of one version of a file shows; of a large file the first rows are read."""
     is_partial = size_bytes > _MAX_READ_BYTES and Path(path).suffix not in PARQUET_ENDINGS
     table = read_table(Path(path), _NUM_FIRST_ROWS if is_partial else None, only=target)
-    values = read_targets(column_of(table, target), None).dropna()
-    if values.empty:
-        return None
-    task = detect_task(values)
-    # Further rows may hold more values, but never fewer.
-    return None if is_partial and task == "classification" else task
+    values = read_targets(column_of(table, target), None)
+    known = values.dropna()
+    task = None if known.empty else detect_task(known)
+    if is_partial and task == "classification":  # further rows may hold more values, but never fewer
+        task = None
+    rows = f"the first {len(values)}" if is_partial else str(len(values))
+    return _Target(task, len(values) - len(known), rows)
 
 
 def number_classes(target: pd.Series) -> tuple[list[str], np.ndarray]:

@@ -55,7 +55,10 @@ def options_of(source: str) -> list[ScriptOption]:
     try:
         tree = ast.parse(source)
     except SyntaxError as error:
-        raise DataError(f"it is not valid Python, line {error.lineno}: {error.msg}") from error
+        raise DataError(
+            f"it is not valid Python, line {error.lineno}: {error.msg}",
+            next_step="Name a training script; of a table, `workbench automl FILE` makes models.",
+        ) from error
     except ValueError as error:
         raise DataError(f"it is not valid Python: {error}") from error
     found: dict[str, ScriptOption] = {}
