@@ -235,7 +235,7 @@ def _explain(
     if first["type"] == "extra_forbidden":
         tag = str(first["loc"][-2]) if len(first["loc"]) > 1 else ""
         section = dialect.tagged.get(tag) or _section_of(location[:-1], root)
-        return _unknown_key(location, first["input"], section, dialect)
+        return _unknown_key(location, first["input"], section, root, dialect)
     if first["type"].startswith("union_tag"):
         tag = str(first.get("ctx", {}).get("discriminator", "")).strip("'")
         place = ".".join(part for part in (field, tag) if part)
@@ -271,7 +271,9 @@ def _section_of(location: list[str], root: type[BaseModel] | None) -> Any:
     return section
 
 
-def _unknown_key(location: list[str], value: Any, section: Any, dialect: Dialect) -> ExperimentError:
+def _unknown_key(
+    location: list[str], value: Any, section: Any, root: type[BaseModel] | None, dialect: Dialect
+) -> ExperimentError:
     field = ".".join(location)
     if not _is_section(section):
         return ExperimentError(_UNKNOWN_KEY, field=field, next_step="Remove it.")
@@ -279,6 +281,9 @@ def _unknown_key(location: list[str], value: Any, section: Any, dialect: Dialect
         return ExperimentError(_UNKNOWN_KEY, field=field, next_step=f"Write {instead}.")
     known = list(section.model_fields)
     allowed, meant = closest(location[-1], known, dialect.other_names)
+    if meant is None and root is not None and len(location) == 2:
+        instead = _instead_of(location[-1], value, root, dialect)
+        meant = None if instead is None else f"Write {instead}."
     return ExperimentError(_UNKNOWN_KEY, field=field, allowed=allowed, next_step=meant or "Remove it.")
 
 

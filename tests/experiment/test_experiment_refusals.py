@@ -42,6 +42,12 @@ def test_a_key_of_another_place_or_tool_is_answered_with_what_to_write(
     assert error.allowed is None, "a list of all names would hide the answer"
 
 
+def test_a_key_of_another_section_is_answered_with_where_it_belongs() -> None:
+    error = refused(training={"precision": "bf16"})
+    assert (error.field, error.next_step) == ("training.precision", 'Write plan: {precision: "bf16"}.')
+    assert refused(training={"epoch": 3}).next_step == "Did you mean epochs?"
+
+
 def test_a_typo_is_answered_with_the_closest_name() -> None:
     assert refused(seedd=3).next_step == "Did you mean seed?"
 

@@ -53,13 +53,19 @@ def outcome_of(
     missing = _missing(reports, experiment, task) if task.rank == 0 else None
     if missing is None:
         return Outcome("complete", reports.step, reports.values)
-    seen = f"it wrote: {', '.join(reports.names)}" if reports.names else "it wrote no metric at all"
+    seen = f"it wrote: {', '.join(reports.names)}" if reports.names else _describe_silence(missing)
     last = "\n".join(_lines(tail)[-NUM_LAST_LINES:])
     printed = f"\nIts last lines:\n{last}" if last else ". It printed nothing."
     return Outcome(
         "failed", reports.step, reports.values, "error",
         f"the program ended without writing {missing!r}; {seen}{printed}", is_unreported=True,
     )  # fmt: skip
+
+
+def _describe_silence(missing: str) -> str:
+    example = f"metrics: {{pattern: '{missing} (?P<{missing}>\\S+)'}}"
+    hint = f", or in a form that needs a pattern, such as {example}" if missing.isidentifier() else ""
+    return f"it wrote no metric at all{hint}"
 
 
 def _missing(reports: ProgramReports, experiment: Experiment, task: TrialTask) -> str | None:
