@@ -538,15 +538,6 @@ export interface RunList {
   num_archived?: number;
 }
 
-/** Start the tiers, with a scheduler and a threshold of the first exit. */
-export interface RunTiers {
-  type: "run";
-  scheduler: string;
-  threshold: number;
-  rate_per_s: number;
-  time_s: number;
-}
-
 /** The list of runs. */
 export interface RunsQuery {
   /** Only runs whose id, name, owner, tags or notes contain it. */
@@ -561,18 +552,6 @@ export interface RunsQuery {
   limit?: number;
 }
 
-/** What is expected of a scheduler at a threshold; None where a queue grows without end. Attributes: scheduler: The scheduler. accuracy: Share of correct answers. mean_s: Mean response time. p50_s: Half of the requests are answered within this time. p95_s: 95 of 100 are. bytes_per_sample: Bytes that leave the first tier for a request, in the mean. load: The load of each tier, in their order. group_accuracy: Share of the answers whose group of classes is right; None without groups. */
-export interface SchedulerPoint {
-  scheduler: string;
-  accuracy: number;
-  mean_s: number | null;
-  p50_s: number | null;
-  p95_s: number | null;
-  bytes_per_sample: number;
-  load: number[];
-  group_accuracy?: number | null;
-}
-
 /** What a run takes up, and deleting it would free. */
 export interface SizeOfRun {
   num_files: number;
@@ -581,11 +560,6 @@ export interface SizeOfRun {
   stored_bytes: number;
   /** The same in words. */
   text: string;
-}
-
-/** End the tiers that run. */
-export interface StopTiers {
-  type: "stop";
 }
 
 /** Replaces the subscription of the front end. */
@@ -635,61 +609,6 @@ export interface TableQuery {
   states?: ("waiting" | "running" | "complete" | "pruned" | "stopped" | "failed")[];
   offset?: number;
   limit?: number;
-}
-
-/** A threshold of the first exit, the share of the samples that leave there, and each scheduler. */
-export interface ThresholdPoint {
-  threshold: number;
-  share: number;
-  schedulers: SchedulerPoint[];
-}
-
-/** How a tier does. Attributes: num_waiting: Number of requests that wait there, those that it has sent further included. load: Share of the time since the status before in which it computed. answers_per_s: Answers that it gave in this time, per second. */
-export interface TierStatus {
-  num_waiting: number;
-  load: number;
-  answers_per_s: number;
-}
-
-/** A view begins: it is sent all that there is. */
-export interface TiersHello {
-  type: "hello";
-}
-
-/** What is planned of a file of tiers. Attributes: type: What the message is. file: The name of the file. tiers: The tiers, in order. counts: The number of machines of each. scheduler: The scheduler of the file. runnable: The schedulers that processes carry out. threshold: The threshold of the first exit that holds now. exported: The one that the export chose. busy: The load of the last tier that `threshold` keeps, as `place.busy`. note: What the picture leaves out; empty if nothing. points: What thresholds give, in increasing order. */
-export interface TiersPicture {
-  type: "picture";
-  file: string;
-  tiers: string[];
-  counts: number[];
-  scheduler: string;
-  runnable: string[];
-  threshold: number;
-  exported: number;
-  busy: number;
-  note?: string;
-  points: ThresholdPoint[];
-}
-
-/** Whether tiers run, and what came of it. Attributes: type: What the message is. state: `measuring` stages before a picture can be drawn, `starting` or `running` processes, `done`, or `idle`, also after a problem. scheduler: The scheduler that runs, or ran. threshold: The threshold of the first exit. time_s: For how long requests are sent. measured: What was measured. expected: What was expected of it, with `load` and `bytes_per_sample` of the plan. num_requests: Number of requests. num_unanswered: Number of them without an answer. problem: Why there is no result. */
-export interface TiersRun {
-  type: "run";
-  state: "measuring" | "idle" | "starting" | "running" | "done";
-  scheduler?: string;
-  threshold?: number;
-  time_s?: number;
-  measured?: SchedulerPoint | null;
-  expected?: SchedulerPoint | null;
-  num_requests?: number;
-  num_unanswered?: number;
-  problem?: Problem | null;
-}
-
-/** How all tiers do at one moment of a run, `at_s` seconds after its first status. */
-export interface TiersStatus {
-  type: "status";
-  at_s: number;
-  tiers: TierStatus[];
 }
 
 /** One trial in full. */

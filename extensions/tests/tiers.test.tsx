@@ -5,7 +5,7 @@ import { cleanup, fireEvent, render, screen, within } from "@testing-library/pre
 import { App } from "../src/tiers/app";
 import { TiersConnection } from "../src/tiers/connection";
 import { partsOf } from "../src/tiers/curve";
-import type { SchedulerPoint, TiersPicture, TiersRun, TiersStatus } from "../src/types";
+import type { SchedulerPoint, TiersPicture, TiersRun, TiersStatus } from "../src/tiers/types";
 import { FakeKernel } from "./fake_kernel";
 
 afterEach(cleanup);

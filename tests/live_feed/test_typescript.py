@@ -4,14 +4,19 @@ from pathlib import Path
 
 import workbench
 from workbench.experiment.changing import CHANGEABLE
+from workbench.live_feed import tiers_typescript
 from workbench.live_feed.typescript import typescript
 
-TYPES = Path(workbench.__file__).parents[1] / "extensions" / "src" / "types.ts"
+SOURCES = Path(workbench.__file__).parents[1] / "extensions" / "src"
 
 
 def test_the_types_of_the_front_end_are_those_of_the_models():
-    assert TYPES.read_text(encoding="utf-8") == typescript(), (
+    assert (SOURCES / "types.ts").read_text(encoding="utf-8") == typescript(), (
         "run: python -m workbench.live_feed.typescript > extensions/src/types.ts"
+    )
+    written = (SOURCES / "tiers" / "types.ts").read_text(encoding="utf-8")
+    assert written == tiers_typescript.typescript(), (
+        "run: python -m workbench.live_feed.tiers_typescript > extensions/src/tiers/types.ts"
     )
 
 

@@ -11,14 +11,6 @@ from workbench.live_feed.protocol import (
     SubscribeMessage,
     Update,
 )
-from workbench.live_feed.tiers_picture import (
-    RunTiers,
-    StopTiers,
-    TiersHello,
-    TiersPicture,
-    TiersRun,
-    TiersStatus,
-)
 from workbench.typescript import typescript_of
 
 _PROTOCOL = (
@@ -31,12 +23,6 @@ _PROTOCOL = (
     ActionSnippet,
     ExperimentFile,
     SizeOfRun,
-    TiersHello,
-    RunTiers,
-    StopTiers,
-    TiersPicture,
-    TiersStatus,
-    TiersRun,
 )
 
 

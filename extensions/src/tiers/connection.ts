@@ -1,6 +1,6 @@
 // The connection of a view of tiers to the kernel: what it was sent last, and what a user wants.
 import type { KernelModel } from "../kernel_socket";
-import type { RunTiers, StopTiers, TiersHello, TiersPicture, TiersRun, TiersStatus } from "../types";
+import type { RunTiers, StopTiers, TiersHello, TiersPicture, TiersRun, TiersStatus } from "./types";
 
 /** What is kept of a run: two minutes. */
 const MAX_STATUSES = 480;
