@@ -74,8 +74,10 @@ _OF_WORKERS = ("exchanges", "probes", "strategies", "training")
 """Their tests use processes that have loaded torch, and stay, see `process_group` and `warm_process`."""
 
 
-@pytest.hookimpl(tryfirst=True)  # before groups are read
-def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
+@pytest.hookimpl(wrapper=True)  # groups are read in between
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Function]
+) -> Generator[None, object, object]:
     """Keep tests with processes of their own one after another, and let them try once more.
 
     A busy machine may start a process late. Where the suite runs on several processes, those with Ray share
@@ -98,6 +100,21 @@ def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
             item.add_marker(pytest.mark.xdist_group("workers"))
         elif any(made[-1].scope == "module" for made in item._fixtureinfo.name2fixturedefs.values()):
             item.add_marker(pytest.mark.xdist_group(item.path.as_posix()))
+    result = yield
+    if config.getoption("loadgroup", False):
+        _refuse_ignored_groups(items)
+    return result
+
+
+def _refuse_ignored_groups(items: list[pytest.Function]) -> None:
+    """Stop where pytest-xdist hands out tests as if no groups were marked: each process then starts a Ray head,
+    a browser and a database of its own, and the suite takes twice as long without a word."""
+    for item in items:
+        if item.get_closest_marker("xdist_group") and "@" not in item.nodeid.rpartition("]")[2]:
+            raise pytest.UsageError(
+                f"pytest-xdist ignores the group of {item.nodeid} with pytest {pytest.__version__}. "
+                "Install the versions of constraints.txt (make env)."
+            )
 
 
 @pytest.hookimpl(wrapper=True)

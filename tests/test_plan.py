@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import workbench.plan
 from workbench.experiment import PlanSettings
 from workbench.plan import DIMENSIONS, NAMES, SIZES, Hardware, PartialPlan, Plan
+from workbench.plan.dimension import Dimension
 
 PLAN = Plan(
     workers=2, micro_batch=32, accumulation=4, precision="bf16", strategy="ddp", recompute="blocks",
@@ -190,6 +191,11 @@ def test_candidates_and_defaults_are_values_of_their_dimension(dimension: Any) -
     for hardware in (Hardware(), Hardware(has_gpu=True), Hardware(has_gpu=True, has_bf16=True)):
         candidates = () if dimension.candidates is None else dimension.candidates(hardware)
         assert all(dimension.accepts(value) for value in candidates)
+
+
+def test_a_dimension_without_a_value_for_where_it_is_open_is_refused() -> None:
+    with pytest.raises(TypeError, match="The dimension buckets of a plan needs `candidates`"):
+        Dimension("buckets", "Number of buckets.", 1)
 
 
 def test_what_the_advisor_may_change_is_read_by_what_makes_steps() -> None:

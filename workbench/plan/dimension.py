@@ -53,6 +53,9 @@ class Dimension:
         size_wording: How `Plan.describe` writes a size in bytes, which may be written besides choices; None
             where it may not.
         option_of: Name of the dimension to some values of which it belongs; at the others it is 0.
+
+    Raises:
+        TypeError: If there are no candidates, and it is none of the sizes.
     """
 
     name: str
@@ -70,6 +73,13 @@ class Dimension:
     candidates: Callable[[Hardware], tuple[PlanValue, ...]] | None = None
     size_wording: str | None = None
     option_of: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.candidates is None and self.wording:
+            raise TypeError(
+                f"The dimension {self.name} of a plan needs `candidates`, of which the first is its value where "
+                "an experiment leaves it open."
+            )
 
     @property
     def is_number(self) -> bool:
