@@ -107,8 +107,10 @@ def pytest_collection_modifyitems(
 
 
 def _refuse_ignored_groups(items: list[pytest.Function]) -> None:
-    """Stop where pytest-xdist hands out tests as if no groups were marked: each process then starts a Ray head,
-    a browser and a database of its own, and the suite takes twice as long without a word."""
+    """Stop where pytest-xdist hands out tests as if no groups were marked.
+
+    Each process would start a Ray head, a browser and a database of its own, without a word.
+    """
     for item in items:
         if item.get_closest_marker("xdist_group") and "@" not in item.nodeid.rpartition("]")[2]:
             raise pytest.UsageError(

@@ -77,8 +77,8 @@ class Dimension:
     def __post_init__(self) -> None:
         if self.candidates is None and self.wording:
             raise TypeError(
-                f"The dimension {self.name} of a plan needs `candidates`, of which the first is its value where "
-                "an experiment leaves it open."
+                f"The dimension {self.name} of a plan needs `candidates`, of which the first is its value "
+                "where an experiment leaves it open."
             )
 
     @property
