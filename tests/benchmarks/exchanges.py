@@ -40,6 +40,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from tests.services.network import Network, why_not
 from workbench.advisor.exchange_forecast import worth_timing
+from workbench.advisor.plan_measurement import WAITS_FOR_LINKS
 from workbench.data import Datasets, load
 from workbench.data.splits import ArraySplit
 from workbench.events import Event, PlanMeasured
@@ -228,7 +229,7 @@ def probe_links(rank: int, num_workers: int, meeting: str, exchanges: Sequence[s
 def choose(megabits_per_s: int, times_s: dict[str, float]) -> dict[str, Any]:
     """Return what the advisor chooses on a link, and how that compares with the fastest that was timed.
 
-    From one probe follows which exchanges are worth timing; where workers wait as long as they compute, so
+    From one probe follows which exchanges are worth timing; where workers wait long, so
     are exact ways that divide the model. The fastest of all that was timed is chosen; of the exact ones, too.
     """
 
@@ -247,7 +248,7 @@ def choose(megabits_per_s: int, times_s: dict[str, float]) -> dict[str, Any]:
     measured += probe(*others) if others else []
     timed_s = {str(each.plan.get("exchange", USUAL)): each.step_time_s or 0.0 for each in measured}
     exact_s = {USUAL: timed_s[USUAL]}
-    if waits_s >= 0.5 * step_s:
+    if waits_s >= WAITS_FOR_LINKS * step_s:
         exact_s |= {str(each.plan["strategy"]): each.step_time_s or 0.0 for each in probe()}
     chosen, exact = min(timed_s, key=timed_s.__getitem__), min(exact_s, key=exact_s.__getitem__)
     return {
