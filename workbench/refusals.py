@@ -10,7 +10,7 @@ import difflib
 import itertools
 import json
 import reprlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
@@ -116,10 +116,18 @@ def refusal(error: ValidationError, at: str | None = None, dialect: Dialect = PL
 
 
 def refusal_of_all(
-    error: ValidationError, root: type[BaseModel] | None = None, dialect: Dialect = PLAIN
-) -> ExperimentError:
-    """Return the first thing that is wrong as an error of ours, which lists the others; as in `findings`."""
-    first, *others = findings(error, root, dialect)
+    error: ValidationError, root: type[BaseModel] | None = None, dialect: Dialect = PLAIN,
+    rename: Callable[[ExperimentError], ExperimentError] = lambda found: found,
+) -> ExperimentError:  # fmt: skip
+    """Return the first thing that is wrong as an error of ours, which lists the others.
+
+    Args:
+        error: As in `findings`.
+        root: As in `findings`.
+        dialect: As in `findings`.
+        rename: Returns an error about the name that the user wrote.
+    """
+    first, *others = map(rename, findings(error, root, dialect))
     if not others:
         return first
     shown = {first.allowed}

@@ -37,11 +37,14 @@ export function extentOf(drawing: Drawing): Extent {
   return { x: widened(x), y: limited(aroundAll, drawing.yLimits, lowest) };
 }
 
-/** A range with the ends that a person chose, where they leave something between them. */
-function limited(range: Range, limits: Drawing["yLimits"], least: number): Range {
-  const low = limits?.[0] ?? range[0];
-  const high = limits?.[1] ?? range[1];
-  return low < high && low >= least ? [low, high] : range;
+/** A range with the ends that a person chose, in either order; what a logarithmic axis cannot show is left out. */
+function limited([low, high]: Range, limits: Drawing["yLimits"], least: number): Range {
+  const [from, to] = (limits ?? []).map((limit) => (limit !== null && limit >= least ? limit : null));
+  if (from == null && to == null) return [low, high];
+  if (from != null && to != null && from !== to) return [Math.min(from, to), Math.max(from, to)];
+  // Beyond all curves there is as much room as these take.
+  if (from != null) return [from, from < high ? high : least > 0 ? (from * high) / low : from + high - low];
+  return [to! > low ? low : least > 0 ? (to! * low) / high : to! - (high - low), to!];
 }
 
 function widened([low, high]: Range): Range {

@@ -50,7 +50,8 @@ export interface ChartLooks {
 /** What survives a reload. */
 export interface ViewState {
   run: string | null;
-  tab: Tab;
+  /** null: the first that the run offers. */
+  tab: Tab | null;
   chart: Required<Pick<ChartQuery, "metric" | "axis" | "shown">> & ChartLooks;
   /** `columns`: keys in their order; none means all that are not empty. */
   table: { sort: string; descending: boolean; text: string; states: TrialState[]; columns: string[] };
@@ -69,7 +70,7 @@ const OF_ONE_RUN = { metric: "", axis: "" as const, chosen: [], low: null, high:
 
 export const FIRST_VIEW: ViewState = {
   run: null,
-  tab: "curves",
+  tab: null,
   chart: {
     metric: "",
     axis: "",
@@ -169,8 +170,11 @@ export class State {
   }
 
   private forgetRun(change: Partial<ViewState>): void {
+    const { tab } = this.view;
     this.view = {
       ...this.view,
+      // What there is first is a matter of each run.
+      tab: change.tab ?? (tab === "curves" || tab === "result" ? null : tab),
       trial: change.trial ?? null,
       figureColour: "",
       chart: { ...this.view.chart, ...OF_ONE_RUN, ...change.chart },

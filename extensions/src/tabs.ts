@@ -32,5 +32,6 @@ export function tabsOf({ view, run }: State): Tab[] {
 /** The chosen view, or the first one where the chosen one is not offered. */
 export function tabOf(state: State): Tab {
   const tabs = tabsOf(state);
-  return tabs.includes(state.view.tab) ? state.view.tab : tabs[0];
+  const { tab } = state.view;
+  return tab !== null && tabs.includes(tab) ? tab : tabs[0];
 }

@@ -515,7 +515,8 @@ export interface RunItem {
   progress: number | null;
   /** The first objective of the best trial, formatted, or the size of the front. */
   best: string | null;
-  num_trials: number;
+  /** None until the events of the run are read. */
+  num_trials: number | null;
   /** Of an AutoML run, whose trials are folds of its candidates. */
   num_candidates?: number | null;
   tags?: string[];

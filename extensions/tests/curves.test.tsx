@@ -53,12 +53,17 @@ test("the metric of training belongs to that of validation, both ways", () => {
   assert.equal(counterpartOf("lr", ["lr", "loss"]), null);
 });
 
-test("the ends of the axis are those that were chosen, where something lies between them", () => {
+test("the ends of the axis are those that were chosen, whatever lies between them", () => {
   const range = (looks: Partial<ChartLooks>) => extentOf(drawingOf(buildChart(), view(looks), theme)).y;
   assert.deepEqual(range({ low: 1, high: 2.5 }), [1, 2.5]);
   assert.equal(range({ high: 10 })[1], 10);
-  assert.deepEqual(range({ low: 9, high: 1 }), range({}));
+  assert.deepEqual(range({ low: 9, high: 1 }), [1, 9]);
   assert.deepEqual(range({ low: -1, logarithmic: true }), range({ logarithmic: true }));
+  assert.deepEqual(range({ low: 0, high: 3, logarithmic: true }), [range({ logarithmic: true })[0], 3]);
+  const [low, high] = range({});
+  assert.deepEqual(range({ low: 9 }), [9, 9 + high - low]);
+  assert.deepEqual(range({ high: -9 }), [-9 - (high - low), -9]);
+  assert.ok(range({ low: 1e9, logarithmic: true })[1] > 1e9);
 });
 
 test("whole epochs have whole numbers on their axis", () => {

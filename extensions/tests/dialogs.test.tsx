@@ -189,6 +189,21 @@ test("a run is started from a chosen file with settings, a name and a cluster, a
   assert.equal(controller.dialog, null);
 });
 
+test("where it is not certain which file advice belongs to, the user chooses", async () => {
+  for (const files of [FILES.map((file) => ({ ...file, name: "other" })), [...FILES, ...FILES]]) {
+    const run = buildRun({ name: "text", kind: "advice", card: buildCard() });
+    const { controller, reply } = buildController({ run });
+    controller.openDialog({ kind: "start", experiment: "text" });
+    reply(files);
+    render(<Dialogs controller={controller} />);
+    await settle();
+    assert.equal(screen.getByLabelText<HTMLSelectElement>("Experiment file").value, "");
+    assert.ok(screen.getByText("Choose the file of text"));
+    assert.ok(screen.getByRole<HTMLButtonElement>("button", { name: "Start" }).disabled);
+    cleanup();
+  }
+});
+
 test("advice starts the experiment of its name with what is advised, in place of what is searched", async () => {
   const run = buildRun({ name: "text", kind: "advice", card: buildCard(), params: ["lr"] });
   const { controller, reply } = buildController({ run });

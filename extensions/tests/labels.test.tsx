@@ -50,6 +50,8 @@ test("the list counts candidates where trials are their folds, and has a word wh
     [{ best: null, state: "running" }, "3 trials", "no result yet"],
     [{ best: null, kind: "advice" }, "advice", "ready to apply"],
     [{ best: null, kind: "advice", state: "failed" }, "advice", "no result"],
+    // Its events are not read yet.
+    [{ best: null, num_trials: null, state: "failed" }, "failed", "failed"],
   ];
   const items = rows.map(([change], number) => item(number, change));
   const { controller } = buildController({ runs: { items, offset: 0, total: items.length } });

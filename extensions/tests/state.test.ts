@@ -6,6 +6,7 @@ import { State } from "../src/state";
 import { tabOf, tabsOf } from "../src/tabs";
 import type { ChartUpdate, Subscription, Update, RunDetail } from "../src/types";
 import { MadeNumbers, madeChart, madeFrame } from "./frame_builder";
+import { buildRun } from "./view_builder";
 
 const LOOK: Subscription = { run: "a" };
 const WINDOW = { offset: 0, limit: 40 };
@@ -119,6 +120,20 @@ test("a problem is gone with the next picture", () => {
   assert.equal(state.problem!.problem, "the store is locked");
   take(state, { seq: 4 });
   assert.equal(state.problem, null);
+});
+
+test("what a run begins with is shown of each, and any other view stays", () => {
+  const state = new State({ run: "a" });
+  state.run = buildRun();
+  assert.equal(tabOf(state), "curves");
+  const candidates = { summary: "", columns: [], rows: [] };
+  state.show({ tab: "curves" });
+  state.show({ run: "b" });
+  state.run = buildRun({ candidates });
+  assert.equal(tabOf(state), "result");
+  state.show({ tab: "analysis" });
+  state.show({ run: "a" });
+  assert.equal(tabOf(state), "analysis");
 });
 
 test("only what is on the screen is asked for", () => {

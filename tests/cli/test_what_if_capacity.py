@@ -49,11 +49,23 @@ def test_the_largest_sizes_are_shown_by_device(shell: Shell, tmp_path: Path, que
     assert "64 or more" in out
     assert "40% at 47" in out
     assert "no blocks" in err
-    assert questions[0]["depth"] == {"name": "num_layers", "now": 8, "most": 64}
+    assert questions[0]["depth"] == {"name": "num_layers", "now": 8, "values": list(range(1, 65))}
     assert questions[0]["limits_bytes"] == [LIMIT_BYTES]
     [device] = shell.json(*words)["devices"]
     assert device["memory_bytes"] == 10**9
     assert device["largest"][0]["largest"] == FITTING[0].largest
+
+
+def test_only_depths_that_the_model_can_have_are_tried(
+    shell: Shell, tmp_path: Path, questions: list[Any]
+) -> None:
+    path = tmp_path / "residual.yaml"
+    path.write_text(
+        "model: {name: resnet, depth: 20}\ndata: digits\nobjectives: [{metric: val_loss, goal: minimize}]\n"
+    )
+    code, _, err = shell("what-if", "capacity", str(path), "--memory", "1GB", "--depth", "depth")
+    assert code == 0, err
+    assert questions[0]["depth"] == {"name": "depth", "now": 20, "values": list(range(8, 1203, 6))}
 
 
 @pytest.mark.parametrize("words", [("--memory", "much"), ("--memory", "0"), ("--depth", "layers")])

@@ -41,6 +41,31 @@ def test_thousands_separators_are_read(numbers, large):
 
 
 @pytest.mark.parametrize(
+    ("values", "unit", "expected"),
+    [
+        (("58.1%", "7 %", "-0.5%", None), "%", [58.1, 7.0, -0.5, math.nan]),
+        (("$1,200.50", "-$3", "$ 950", "n/a"), "$", [1200.5, -3.0, 950.0, math.nan]),
+        (("12€", "€ -4", "+1e3 €"), "€", [12.0, -4.0, 1000.0]),
+    ],
+)
+def test_a_unit_that_stands_beside_every_number_is_left_out(values, unit, expected):
+    form = number_text_of(column(*values))
+    assert form is not None
+    assert form.unit == unit
+    np.testing.assert_array_equal(form.parse_all(column(*values)), expected)
+    with pytest.raises(ValueError, match="is not a number"):
+        form.parse(f"5{unit}5")
+
+
+@pytest.mark.parametrize(
+    "values",
+    [("58.1%", "7"), ("$5", "5€"), ("50%", "high", "low"), ("%", "$"), ("$a", "$b"), ("1.200,5 €", "3 €")],
+)
+def test_texts_without_a_common_unit_are_no_numbers(values):
+    assert number_text_of(column(*values)) is None
+
+
+@pytest.mark.parametrize(
     "values",
     [
         ("1,200", "1,5", "2,300"),

@@ -87,3 +87,24 @@ def test_one_text_among_the_numbers_of_a_target_is_noted_as_it_makes_classes_of_
         "remove such rows to have a number predicted"
     )
     assert not summary(tmp_path, {"x": range(NUM_ROWS), "y": ["1", "2", "x"] * (NUM_ROWS // 3)}).notes
+
+
+def test_units_are_left_out_and_noted_and_so_are_columns_without_a_common_one(tmp_path: Path) -> None:
+    columns = {
+        "share": [f"{row / 10}%" for row in range(NUM_ROWS)],
+        "price": [f"$1,{100 + row}" for row in range(NUM_ROWS)],
+        "mixed": [f"{row}%" if row % 2 else str(row) for row in range(NUM_ROWS)],
+        "european": [f"{row},5 €" for row in range(NUM_ROWS)],
+        "word": ["100% wool", "cotton"] * (NUM_ROWS // 2),
+        "y": ["no", "yes"] * (NUM_ROWS // 2),
+    }
+    found = summary(tmp_path, columns)
+    assert found.num_of_kind["number"] == 2
+    assert found.notes == (
+        "read as numbers with thousands separators: price (such as '$1,100')",
+        "read as numbers without their unit: share (such as '0.0%'), price (such as '$1,100')",
+        "texts, as their numbers have decimal commas: european (such as '0,5 €'); write them with points to "
+        "have them read as numbers",
+        "mixed is read as text: its numbers have no common unit (30 without a unit, 30 with %); write all "
+        "with the same one to have them read as numbers",
+    )

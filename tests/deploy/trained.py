@@ -32,6 +32,7 @@ def write_table(path: Path, num_rows: int = 300) -> pd.DataFrame:
             "at": times.astype(str),
             "town": random.choice([f"town {number}" for number in range(60)], num_rows),
             "new": random.choice([True, False], num_rows),
+            "share": [f"{row % 100}.5%" for row in range(num_rows)],
         }
     )
     frame["price"] = frame["size"].fillna(10) * 3 + frame["new"] * 5 + random.normal(0, 1, num_rows)

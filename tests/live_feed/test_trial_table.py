@@ -6,6 +6,7 @@ import csv
 import io
 import struct
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -125,6 +126,21 @@ def test_the_best_trials_come_first_and_the_best_always(tail: RunTail) -> None:
     assert numbers(tail, sort="rank")[:2] == [1, 0]
     table = trial_table(tail, TableQuery(text="state = failed"))
     assert (table.total, table.best and table.best.number) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    ("fidelity", "name"), [({}, "continues"), ({"fidelity": {"samples": [0.1, 1.0]}}, "after")]
+)
+def test_only_a_trial_that_is_not_trained_anew_continues_another(
+    tmp_path: Path, fidelity: dict[str, Any], name: str
+) -> None:
+    with Store.open(str(tmp_path / "store.sqlite")) as store:
+        run_id = store.create_run(Experiment(**EXPERIMENT, **fidelity))
+        append(store, run_id, begin())
+        tail = RunTail(store, run_id)
+        tail.catch_up()
+        columns = {column.key: column.label for column in trial_table(tail, TableQuery()).columns}
+    assert columns["continues"] == name
 
 
 def test_columns_without_any_value_are_marked(tmp_path: Path) -> None:

@@ -135,6 +135,38 @@ def test_the_command_prints_the_verdict_and_refuses_trials_that_cannot_be_used(
     assert (code, "takes several trials; allowed: two or more" in err) == (2, True)
 
 
+@pytest.mark.ray
+def test_a_trial_whose_checkpoint_is_gone_is_left_out_and_named(run: Run) -> None:
+    assert run.best is not None
+    best = run.best.number
+    others = [number for number in run.ensemble().candidates if number != best]
+    folders = [Path(run.history.trials[number].best_checkpoint or "") for number in (best, *others[:2])]
+    folders[0].rename(folders[0].with_name("elsewhere"))
+    try:
+        ensemble = run.ensemble()
+        assert (ensemble.single, ensemble.candidates) == (others[0], tuple(others))
+        assert f"without trial {best}, whose checkpoint cannot be read: " in str(ensemble)
+        assert list(ensemble.to_json()["left_out"]) == [str(best)]
+        for path in folders[1:]:
+            path.rename(path.with_name("elsewhere"))
+        with pytest.raises(RunError, match=r"1 of 4 can be used; not trials \d, \d, \d, whose checkpoints"):
+            run.ensemble()
+    finally:
+        for path in folders:
+            if not path.exists():
+                path.with_name("elsewhere").rename(path)
+
+
+@pytest.mark.ray
+def test_an_objective_that_does_not_follow_from_predictions_names_the_option(
+    run: Run, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    code, _, err = Shell(tmp_path, capsys)(
+        "ensemble", run.run_id, "--metric", "loss", "--store", run.store.url
+    )
+    assert (code, "--metric: 'loss' is not an objective of the run; allowed: val_loss" in err) == (2, True)
+
+
 def test_runs_without_models_that_could_be_combined_are_refused(tmp_path: Path) -> None:
     automatic = {"name": "table", "path": "a.csv", "target": "y", "held_out": "0123"}
     url = str(tmp_path / "store.sqlite")

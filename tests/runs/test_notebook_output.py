@@ -89,6 +89,13 @@ def test_a_run_without_a_trial_has_no_picture(tmp_path: Path) -> None:
     assert "<img" not in shown
 
 
+def test_who_stopped_a_run_is_named(tmp_path: Path) -> None:
+    with Store.open(str(tmp_path / "store.sqlite")) as store:
+        run_id = store.create_run(wb.Experiment(**EXPERIMENT))
+        append(store, run_id, [*begin(), RunStateChanged(state="stopped", reason="person")])
+        assert "stopped by the user" in Run(store, run_id)._repr_html_()
+
+
 def test_a_run_too_long_to_wait_for_is_left_to_the_live_view(run: Run, monkeypatch) -> None:
     monkeypatch.setattr(notebook_output, "MAX_EVENTS", 10)
 

@@ -1,30 +1,39 @@
-"""What a run notes about its table before its first trial."""
+"""What a run notes about its table, once."""
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 
+from workbench.data import summary_of
+from workbench.data.table_summary import TableSummary
 from workbench.events import Noted, TrialProposed
-from workbench.experiment import Experiment
+from workbench.experiment import Component, Experiment
 from workbench.store import Store
-from workbench.sweeps.data_notes import note_data
+from workbench.sweeps import data_notes
+from workbench.sweeps.data_notes import DataNotes
 from workbench.sweeps.ledger import Ledger
 
 
+def experiment_on(data: Any) -> Experiment:
+    objectives = [{"metric": "val_loss", "goal": "minimize"}]
+    return Experiment(model="mlp", data=data, objectives=objectives)
+
+
 def notes_of(store: Store, data: Any, *, has_trial: bool = False) -> list[str]:
-    run_id = store.create_run(Experiment(
-        model="mlp", data=data, objectives=[{"metric": "val_loss", "goal": "minimize"}]
-    ))  # fmt: skip
+    run_id = store.create_run(experiment_on(data))
     ledger = Ledger(store, run_id)
     with store.writer(run_id, owner_pid=1, owner_host="here") as writer:
         ledger.replay(writer)
         if has_trial:
             ledger.record(TrialProposed(trial=0, params={}, configuration=0, seed=0))
-        note_data(ledger)
+        notes = DataNotes(ledger)
+        notes.begin()
+        notes.end()
     return [stored.event.message for stored in store.events(run_id) if isinstance(stored.event, Noted)]
 
 
@@ -33,6 +42,30 @@ def table(tmp_path: Path) -> dict[str, Any]:
     path = tmp_path / "table.csv"
     pd.DataFrame({"customer_id": range(60), "age": range(60), "y": [0, 1] * 30}).to_csv(path, index=False)
     return {"name": "table", "path": str(path), "target": "y"}
+
+
+def test_no_trial_waits_for_the_table(
+    store: Store, table: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_read = threading.Event()
+
+    def read(data: Component) -> TableSummary | None:
+        may_read.wait()
+        return summary_of(data)
+
+    monkeypatch.setattr(data_notes, "summary_of", read)
+    run_id = store.create_run(experiment_on(table))
+    ledger = Ledger(store, run_id)
+    with store.writer(run_id, owner_pid=1, owner_host="here") as writer:
+        ledger.replay(writer)
+        notes = DataNotes(ledger)
+        notes.begin()
+        notes.tick()
+        ledger.record(TrialProposed(trial=0, params={}, configuration=0, seed=0))
+        may_read.set()
+        notes.end()
+        notes.end()
+    assert [stored.event.type for stored in store.events(run_id)] == ["trial_proposed", "noted"]
 
 
 def test_a_column_that_identifies_rows_is_noted_before_the_first_trial_only(

@@ -134,6 +134,23 @@ MALFORMED: list[tuple[dict[str, Any], str, str]] = [
     ({"plan": {"workers": 0}}, "plan.workers", "greater than 0"),
     ({"plan": {"precision": "fp8"}}, "plan.precision", "'bf16'"),
     ({"plan": {"strategy": "dpd"}}, "plan.strategy", "single, ddp, zero1, fsdp"),
+    ({"plan": {"schedule": "gpipes"}}, "plan.schedule", "gpipe"),
+    ({"training": {"batch_size": 0}}, "training.batch_size", "greater than 0"),
+    ({"search": {"batch_size": {"low": 8, "high": 4}, "lr": 0.1}}, "search.batch_size.low", "Swap"),
+    (
+        {
+            "training": {"global_batch": 4},
+            "plan": {
+                "schedule": "zero_bubble",
+                "recompute": "blocks",
+                "workers": 2,
+                "stages": 2,
+                "strategy": "pipeline",
+            },
+        },
+        "plan.schedule",
+        "zero_bubble with plan.recompute",
+    ),
     ({"plan": {"strategy": "single", "workers": 2}}, "plan.strategy", "auto, ddp, zero1, fsdp"),
     (
         {"training": {"global_batch": 100}, "plan": {"micro_batch": 32, "accumulation": 2, "workers": 1}},

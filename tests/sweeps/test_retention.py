@@ -11,7 +11,15 @@ import pytest
 
 from tests.services.sweeps import Sweep, make_experiment
 from workbench.errors import RunError
-from workbench.events import CheckpointsDeleted, Event, Noted, RunStateChanged, TrialEnded, TrialProposed
+from workbench.events import (
+    CheckpointSaved,
+    CheckpointsDeleted,
+    Event,
+    Noted,
+    RunStateChanged,
+    TrialEnded,
+    TrialProposed,
+)
 from workbench.runs import Run
 from workbench.store import Store
 from workbench.sweeps.ledger import Ledger
@@ -125,6 +133,27 @@ def test_the_least_valuable_go_first_when_space_is_short_and_one_warning_says_wh
     assert course.kept == {7}
     [warning] = course.of(Noted)
     assert "max_checkpoints_size = 0.977 KiB" in warning.message  # pyright: ignore
+
+
+@pytest.mark.parametrize("course", [resources(keep_best="all")], indirect=True)
+def test_unfinished_trials_whose_checkpoints_are_gone_are_noted_when_the_run_is_driven_again(
+    course: Course,
+) -> None:
+    for number in range(5):
+        course.begin(number)
+        folder = course.artifacts.below(f"trials/{number:05d}/checkpoints")
+        if number < 4:  # the last one has not saved any
+            saved = CheckpointSaved(trial=number, attempt=0, step=3, path=f"{folder}/last.pt")
+            course.ledger.record(saved)
+    course.end(0, loss=0.5)
+    for number in (0, 1, 3, 4):
+        course.artifacts.delete(f"trials/{number:05d}/checkpoints")
+    Retention(course.ledger, course.artifacts).begin()
+    [warning] = course.of(Noted)
+    where = course.artifacts.below("trials")
+    assert warning.message == (  # pyright: ignore
+        f"trials 1, 3 start from the beginning: their checkpoints are no longer in {where}"
+    )
 
 
 @pytest.mark.parametrize("course", [resources(keep_best=1)], indirect=True)

@@ -160,6 +160,21 @@ def test_a_training_goes_on_from_the_other_checkpoint_where_one_is_torn(tmp_path
     assert found["step"] == 1
 
 
+def test_a_trial_that_begins_anew_because_its_checkpoint_is_damaged_notes_that(tmp_path: Path) -> None:
+    folder = tmp_path / "checkpoints"
+    folder.mkdir()
+    (folder / "last.pt").write_bytes(b"torn")
+    events: list[Event] = []
+
+    def report(event: Event) -> bool:
+        events.append(event)
+        return event.type == "trial_planned"
+
+    assert run_trial(order(tmp_path, resume=True), report).state == "stopped"
+    assert [event.type for event in events[:2]] == ["noted", "trial_planned"]
+    assert "starts from the beginning: its checkpoint is damaged" in str(events[0])
+
+
 class Payload:
     def __reduce__(self) -> tuple[object, ...]:
         return os.system, ("true",)

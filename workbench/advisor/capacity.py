@@ -5,13 +5,14 @@ What fits is traced, not measured: see `probes.capacity`.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Sequence
 
 from workbench.advisor.memory import Usual
-from workbench.errors import ArgumentError
+from workbench.errors import ArgumentError, ExperimentError
 from workbench.experiment import Experiment
-from workbench.models.configurations import configuration_type
+from workbench.models.configurations import check_value, configuration_type
 from workbench.performance.memory import MARGIN
 from workbench.plan import PartialPlan
 from workbench.planning.settings import model_values
@@ -46,7 +47,8 @@ def capacity_of(
             f"{depth!r} is not a whole number greater than 0 that the model is built with",
             field="--depth", allowed=sorted(known) or "models that have one",
         )  # fmt: skip
-    counted = known.get(depth or next((name for name in _DEPTHS if name in known), ""))
+    name = depth or next((name for name in _DEPTHS if name in known), None)
+    counted = None if name is None else Depth(name, known[name], _values_of(experiment, name, known[name]))
     plan = PartialPlan.of_plan(usual.plan) | PartialPlan.of(
         workers=1, stages=1, tensor=1, accumulation=1, strategy="single", exchange="allreduce"
     )
@@ -60,19 +62,29 @@ def capacity_of(
     return by_memory
 
 
-def _depths_of(experiment: Experiment, usual: Usual) -> dict[str, Depth]:
+def _depths_of(experiment: Experiment, usual: Usual) -> dict[str, int]:
     """Return the whole numbers that the model is built with, as far as they are known."""
     values: dict[str, object] = dict(model_values(experiment, usual.params))
-    most: dict[str, int] = {}
     component = experiment.trained
     if component is not None and not component.is_reference:
         fields = configuration_type(component.name).model_fields
         values = {name: field.default for name, field in fields.items()} | values
-        for name, field in fields.items():
-            limits = [limit for each in field.metadata if (limit := getattr(each, "le", None))]
-            most[name] = min(limits, default=_MAX_LAYERS)
     return {
-        name: Depth(name, value, most.get(name, _MAX_LAYERS))
-        for name, value in values.items()
+        name: value for name, value in values.items()
         if isinstance(value, int) and not isinstance(value, bool) and value > 0
-    }
+    }  # fmt: skip
+
+
+def _values_of(experiment: Experiment, name: str, now: int) -> list[int]:
+    """Return the numbers of layers that the model can have; some take only every sixth."""
+    component = experiment.trained
+    if component is None or component.is_reference:
+        return list(range(1, max(now, _MAX_LAYERS) + 1))
+    field = configuration_type(component.name).model_fields[name]
+    limits = [limit for each in field.metadata if (limit := getattr(each, "le", None))]
+    found = []
+    for value in range(1, min(limits, default=_MAX_LAYERS) + 1):
+        with contextlib.suppress(ExperimentError):
+            check_value(component.name, name, value, field=f"model.{name}")
+            found.append(value)
+    return found

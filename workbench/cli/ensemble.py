@@ -36,8 +36,13 @@ def ensemble(
 
     The weights of the trials are chosen on one half of the validation samples and judged on the other.
     """
+    from workbench.errors import ArgumentError
+
     run = attach(run_id)
-    found = run.ensemble(size=size, trials=trials or None, metric=metric)
+    try:
+        found = run.ensemble(size=size, trials=trials or None, metric=metric)
+    except ArgumentError as error:  # the options have the names of the arguments
+        raise error.about(f"--{error.field}") from error
     bundle: Path | None = None if to is None else found.export(to, force=force).absolute()
     if as_json:
         print_json({**found.to_json(), "bundle": None if bundle is None else str(bundle)})

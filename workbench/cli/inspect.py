@@ -49,7 +49,7 @@ from workbench.formatting import (
     format_params,
 )
 from workbench.history import reasons_of_pruning
-from workbench.history.lineage import describe_continued, describe_source
+from workbench.history.lineage import describe_continued, describe_source, name_of_source
 from workbench.history.privacy import describe_privacy
 from workbench.runs.descriptions import (
     describe_cost,
@@ -242,7 +242,7 @@ def trials_table(history: History, trials: list[Trial]) -> Table:
 
     metrics = [item.metric for item in history.objectives]
     has_parts = any(describe_source(trial) for trial in trials)
-    table = make_table("trial", "state", *metrics, "step", *["continues"] * has_parts, "params")
+    table = make_table("trial", "state", *metrics, "step", *[name_of_source(history)] * has_parts, "params")
     for trial in trials:
         reason = trial.reason
         if trial.state == "complete" and not history.is_feasible(trial):

@@ -1,4 +1,4 @@
-"""What users should know about how the columns of a table are read: other texts, commas, names of rows.
+"""What users should know about how the columns of a table are read: other texts, units, names of rows.
 
 Only the form of a column counts: how its values are written and how many differ. What follows from it is left
 to the caller.
@@ -14,7 +14,7 @@ import numpy as np
 
 from workbench.data.columns import TextForm
 from workbench.data.dates import date_format_of, in_words, is_text, no_dates
-from workbench.data.number_texts import NumberText, known_texts, number_text_of
+from workbench.data.number_texts import NumberText, known_texts, number_text_of, units_of, without_units
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -41,6 +41,8 @@ def is_identifier(name: str, column: pd.Series, form: TextForm | None) -> bool:
     if form is not None or not len(known):
         return False
     if is_text(column):
+        if _units_apart(column) or _decimal_comma_in(column):
+            return False  # these are numbers, too
         return known.astype(str).nunique() > _IDENTIFIER_FRACTION * len(known)
     if not (_IDENTIFIER.search(name) or _CAMEL_IDENTIFIER.search(name)) or column.dtype.kind not in "iuf":
         return False
@@ -64,6 +66,11 @@ def notes_of_columns(columns: Mapping[str, pd.Series], forms: Mapping[str, TextF
         for name, form in numbers.items() if form.has_thousands
     ]:  # fmt: skip
         notes.append(f"read as numbers with thousands separators: {listed(separated)}")
+    if with_unit := [
+        f"{name} (such as {next(text for text in known_texts(columns[name]) if form.unit in text)!r})"
+        for name, form in numbers.items() if form.unit
+    ]:  # fmt: skip
+        notes.append(f"read as numbers without their unit: {listed(with_unit)}")
     notes += [_note_of_others(name, columns[name], form) for name, form in numbers.items() if form.missing]
     others = {name: column for name, column in columns.items() if name not in forms and is_text(column)}
     with_commas = {name: number for name, column in others.items() if (number := _decimal_comma_in(column))}
@@ -97,8 +104,8 @@ def _rows_of_others(column: pd.Series, form: NumberText) -> np.ndarray:
 
 def _decimal_comma_in(column: pd.Series) -> str | None:
     """Return a number with a decimal comma if a column consists of nearly nothing else."""
-    values = list(known_texts(column))
-    numbers = [value for value in values if _DECIMAL_COMMA.fullmatch(value)]
+    values, _ = without_units(known_texts(column))
+    numbers = [value for value, number in values.items() if _DECIMAL_COMMA.fullmatch(number)]
     return numbers[0] if numbers and len(numbers) >= _NEARLY * len(values) else None
 
 
@@ -117,6 +124,22 @@ def notes_of_classes(target: pd.Series) -> list[str]:
             "to have a number predicted"]  # fmt: skip
 
 
+def _notes_of_units(name: str, column: pd.Series) -> list[str]:
+    if not (units := _units_apart(column)):
+        return []
+    shares = [f"{count} with {unit}" if unit else f"{count} without a unit" for unit, count in units.items()]
+    return [f"{name} is read as text: its numbers have no common unit ({', '.join(shares)}); write all with "
+            "the same one to have them read as numbers"]  # fmt: skip
+
+
+def _units_apart(column: pd.Series) -> dict[str, int]:
+    """Return how many values have which unit, "" for none, of a column of numbers without a common one."""
+    counts = known_texts(column)
+    units = units_of(counts)
+    is_apart = len(units) > 1 and sum(units.values()) >= _NEARLY * sum(counts.values())
+    return units if is_apart else {}
+
+
 def _notes_of_text(name: str, column: pd.Series) -> list[str]:
     form = date_format_of(column, min_share=_NEARLY)
     if form is not None:
@@ -124,7 +147,7 @@ def _notes_of_text(name: str, column: pd.Series) -> list[str]:
     elif (numbers := number_text_of(column, min_share=_NEARLY)) is not None:
         row, content = int(_rows_of_others(column, numbers)[0]), "numbers"
     else:
-        return []
+        return _notes_of_units(name, column)
     stray = f"row {column.index[row]} (from 0) holds {column.iloc[row]!r}"
     return [f"{name} is read as text: {stray}, although most others are {content}; leave such cells empty to "
             f"have them read as {content.split()[0]}"]  # fmt: skip

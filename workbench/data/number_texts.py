@@ -1,4 +1,4 @@
-"""Numbers that a column writes as text: beside markers of missing values, or with thousands separators.
+"""Numbers that a column writes as text: with thousands separators, a unit, or markers of missing values.
 
 How a column writes its numbers is found from all of its values, as with dates; statistics are left to
 columns.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,10 @@ NEARLY_NUMBERS = 0.95
 """From this share of numbers on, the other texts of a column count as missing."""
 NUMBER_WITH_SEPARATORS = r"[+-]?(?:[1-9][0-9]{0,2}(?:,[0-9]{3})+|[0-9]{1,3})(?:[.][0-9]*)?"
 """The pattern of numbers with commas between thousands."""
+UNITS = "%‰$€£¥₩₹₽₺₪₫₴₱฿¢"
+"""Signs that may stand before or after all numbers of a column."""
+NUMBER_WITH_UNIT = r"([+-]?)\s*UNIT\s*(.+)|(.+?)\s*UNIT"
+"""The pattern of a number beside the sign UNIT; its groups are the number."""
 _PLAIN = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?|[+-]?inf(?:inity)?", re.IGNORECASE | re.ASCII)
 _WITH_SEPARATORS = re.compile(NUMBER_WITH_SEPARATORS)
 # What may be a number in some notation: these decide what a comma means.
@@ -41,11 +46,13 @@ class NumberText:
 
     Attributes:
         has_thousands: Whether commas separate thousands.
+        unit: The sign beside each number, one of `UNITS`; "" for none. 58.1% is read as 58.1.
         missing: Texts that count as missing beside the usual markers, in small letters.
     """
 
     has_thousands: bool = False
     missing: tuple[str, ...] = ()
+    unit: str = ""
 
     def parse(self, text: str) -> float:
         """Return the number that a text stands for; NaN if it is missing.
@@ -61,12 +68,15 @@ class NumberText:
             1200.5
             >>> NumberText(missing=("unknown",)).parse("Unknown")
             nan
+            >>> NumberText(unit="%").parse("58.1 %")
+            58.1
         """
         bare = text.strip()
-        if _PLAIN.fullmatch(bare):
-            return float(bare)
-        if self.has_thousands and _WITH_SEPARATORS.fullmatch(bare):
-            return float(bare.replace(",", ""))
+        number = _without_unit(bare, self.unit)
+        if _PLAIN.fullmatch(number):
+            return float(number)
+        if self.has_thousands and _WITH_SEPARATORS.fullmatch(number):
+            return float(number.replace(",", ""))
         if is_marker(bare) or bare.lower() in self.missing:
             return math.nan
         raise ValueError(f"{text!r} is not a number")
@@ -101,8 +111,8 @@ def number_text_of(values: pd.Series, *, min_share: float = NEARLY_NUMBERS) -> N
     """Return how a column of text writes numbers; None if it contains something else.
 
     Commas separate thousands only if every value of digits has them in all of these places: 950 and 1,200,
-    but not 1200 or 1,5 beside these. Plain numbers alone are text on purpose, such as codes: a text file
-    would have given them as numbers.
+    but not 1200 or 1,5 beside these. A sign is a unit only if it stands beside every number. Plain numbers
+    alone are text on purpose, such as codes: a text file would have given them as numbers.
 
     Args:
         values: The column; one of the type category is left as it is.
@@ -114,16 +124,48 @@ def number_text_of(values: pd.Series, *, min_share: float = NEARLY_NUMBERS) -> N
     if not is_text(values) or isinstance(values.dtype, CategoricalDtype):
         return None
     counts = known_texts(values)
-    of_digits = [text for text in counts if _OF_DIGITS.fullmatch(text)]
+    bare, unit = without_units(counts)
+    of_digits = [number for number in bare.values() if _OF_DIGITS.fullmatch(number)]
     has_thousands = any("," in text for text in of_digits) and all(map(_WITH_SEPARATORS.fullmatch, of_digits))
     form = _WITH_SEPARATORS if has_thousands else _PLAIN
-    others = {text: count for text, count in counts.items() if not form.fullmatch(text)}
+    others = {text: count for text, count in counts.items() if not form.fullmatch(bare[text])}
     total = sum(counts.values())
     num_numbers = total - sum(others.values())
-    is_plain = not others and not has_thousands and total == int(values.notna().sum())
+    is_plain = not others and not has_thousands and not unit and total == int(values.notna().sum())
     if is_plain or not num_numbers or num_numbers < min_share * total:
         return None
-    return NumberText(has_thousands, tuple(sorted({text.lower() for text in others})))
+    return NumberText(has_thousands, tuple(sorted({text.lower() for text in others})), unit)
+
+
+def without_units(counts: Mapping[str, int]) -> tuple[dict[str, str], str]:
+    """Return each of some texts without the unit that all numbers among them have, and that unit.
+
+    Args:
+        counts: How often each text occurs.
+    """
+    units = units_of(counts)
+    unit = next(iter(units)) if len(units) == 1 else ""
+    return {text: _without_unit(text, unit) for text in counts}, unit
+
+
+def units_of(counts: Mapping[str, int]) -> dict[str, int]:
+    """Return how many of some texts are numbers with each sign of a unit; "" stands for none.
+
+    Args:
+        counts: How often each text occurs.
+    """
+    found: dict[str, int] = {}
+    for text, count in counts.items():
+        unit = next((sign for sign in UNITS if sign in text), "")
+        if _OF_DIGITS.fullmatch(number := _without_unit(text, unit)) or _PLAIN.fullmatch(number):
+            found[unit] = found.get(unit, 0) + count
+    return found
+
+
+def _without_unit(text: str, unit: str) -> str:
+    """Return a text without the sign of a unit before or after it, or as it is where there is none."""
+    found = re.fullmatch(NUMBER_WITH_UNIT.replace("UNIT", re.escape(unit)), text) if unit else None
+    return text if found is None else "".join(filter(None, found.groups()))
 
 
 def known_texts(values: pd.Series) -> dict[str, int]:

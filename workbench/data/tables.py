@@ -39,11 +39,12 @@ class TableOptions(DatasetOptions):
     """A table with a target column.
 
     Numbers, times and truth values are standardised, and a missing one becomes the mean beside a column that
-    marks it. Numbers may have thousands separators (1,200). Beside numbers, `?`, `-`, `NA`, `n/a`, `none` and
-    `null` are missing, as is any other text where at least 95 % of the column are numbers. A time, which may
-    also be text where all of a column are dates in one form, has its place in the year, the week and the day
-    beside it, where the train rows span these. Other text becomes one column for each category, a missing one
-    being a category; with more than `max_categories` it becomes the standardised rank of its frequency.
+    marks it. Numbers may have thousands separators (1,200), and a unit that all of a column have, such as %
+    or $, which is left out. Beside numbers, `?`, `-`, `NA`, `n/a`, `none` and `null` are missing, as is any
+    other text where at least 95 % of the column are numbers. A time, which may also be text where all of a
+    column are dates in one form, has its place in the year, the week and the day beside it, where the train
+    rows span these. Other text becomes one column for each category, a missing one being a category; with
+    more than `max_categories` it becomes the standardised rank of its frequency.
     """
 
     path: Path = Field(description="A .csv, .tsv or .parquet file; text may be compressed (.csv.gz).")
@@ -145,9 +146,7 @@ class TableOptions(DatasetOptions):
     def summary(self) -> TableSummary:
         """Return what the table consists of; see DatasetOptions.summary."""
         table = read_table(existing_path(self.path))
-        _check(table, self)
-        target = read_targets(column_of(table, self.target), self.given_task)
-        _check_known(self.target, _num_missing(target), str(len(target)))
+        target = _checked_target(table, self)
         is_classification = (self.given_task or detect_task(target)) == "classification"
         return summarise(
             {str(name): column_of(table, name) for name in table.columns if name not in self.unused},
@@ -203,9 +202,7 @@ class _Learnt:
 
 
 def _learn(table: pd.DataFrame, options: TableOptions, seed: int) -> _Learnt:
-    _check(table, options)
-    target = read_targets(column_of(table, options.target), options.given_task)
-    _check_known(options.target, _num_missing(target), str(len(target)))
+    target = _checked_target(table, options)
     task = options.given_task or detect_task(target)
     class_names, classes = number_classes(target) if task == "classification" else ([], None)
     train, validation = split_indices(
@@ -227,7 +224,12 @@ def _learn(table: pd.DataFrame, options: TableOptions, seed: int) -> _Learnt:
     return _Learnt(task, [], columns, train, validation, values.astype(np.float32), float(mean), scale)
 
 
-def _check(table: pd.DataFrame, options: TableOptions) -> None:
+def _checked_target(table: pd.DataFrame, options: TableOptions) -> pd.Series:
+    """Return the target of a table that can be learnt from.
+
+    Raises:
+        DataError: If it cannot.
+    """
     check_columns(table.columns, options._named_columns)
     if not set(map(str, table.columns)) - options.unused:
         raise DataError("no column is left to predict the target from", field="data.drop")
@@ -242,10 +244,9 @@ def _check(table: pd.DataFrame, options: TableOptions) -> None:
         check_numbers(table.drop(columns=sorted(options.unused)))
     except DataError as error:
         raise error.about("data.path") from error
-
-
-def _num_missing(target: pd.Series) -> int:
-    return int(target.isna().to_numpy().sum())
+    target = read_targets(column_of(table, options.target), options.given_task)
+    _check_known(options.target, int(target.isna().to_numpy().sum()), str(len(target)))
+    return target
 
 
 def _check_known(name: str, num_missing: int, rows: str) -> None:

@@ -46,6 +46,7 @@ class Input(_Part):
         date_format: How dates are written as text: ISO8601, or a format of `strptime`.
         has_missing: Whether values were missing in the training data.
         has_thousands: Whether numbers that are written as text have commas between thousands.
+        unit: The sign beside numbers that are written as text, such as %; "" for none.
         missing_texts: Texts in place of a number that count as missing, in small letters, beside usual ones
             such as ? and n/a.
         columns: The columns of a table of whose successive rows an array consists.
@@ -62,10 +63,16 @@ class Input(_Part):
     date_format: str | None = None
     has_missing: bool = False
     has_thousands: bool = False
+    unit: str = ""
     missing_texts: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
     tokens: TokenKind | None = None
     example: JsonValue = None
+
+    @property
+    def is_written_as_text(self) -> bool:
+        """Whether the training data had text in place of some numbers, or all of them."""
+        return self.has_thousands or bool(self.unit) or bool(self.missing_texts)
 
     def takes(self, shape: tuple[int, ...]) -> bool:
         """Return whether a sample of a shape has the numbers of this input in their order.

@@ -124,7 +124,7 @@ def _number(one: Input, row: int, value: Any) -> float:
     if hasattr(value, "total_seconds"):
         return value.total_seconds()
     try:
-        number = _parsed(one, value) if isinstance(value, str) else float(value)
+        number = number_in(one, value) if isinstance(value, str) else float(value)
     except (TypeError, ValueError):
         raise DataError(
             f"column {one.name!r}, row {row} (from 0) holds {value!r}", allowed="a number"
@@ -137,9 +137,18 @@ def _number(one: Input, row: int, value: Any) -> float:
     return number
 
 
-def _parsed(one: Input, text: str) -> float:
+def number_in(one: Input, text: str) -> float:
+    """Return the number that a text stands for, as the training data wrote numbers; NaN if it is missing.
+
+    Args:
+        one: The input that the number is for.
+        text: The text.
+
+    Raises:
+        ValueError: If it is not a number.
+    """
     truth = _TRUTH.get(text.strip().lower())
-    return NumberText(one.has_thousands, one.missing_texts).parse(text) if truth is None else truth
+    return NumberText(one.has_thousands, one.missing_texts, one.unit).parse(text) if truth is None else truth
 
 
 def seconds_of(one: Input, row: int, value: Any) -> float:

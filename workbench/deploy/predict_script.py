@@ -8,7 +8,12 @@ from __future__ import annotations
 
 import json
 
-from workbench.data.number_texts import MISSING_MARKERS, MISSING_TEXTS, NUMBER_WITH_SEPARATORS
+from workbench.data.number_texts import (
+    MISSING_MARKERS,
+    MISSING_TEXTS,
+    NUMBER_WITH_SEPARATORS,
+    NUMBER_WITH_UNIT,
+)
 from workbench.data.tokens import NUM_CHARACTERS_OF_PART
 from workbench.deploy.card import Input, Output
 from workbench.models.found_boxes import MAX_BOXES, MAX_OVERLAP, MIN_SCORE
@@ -124,7 +129,10 @@ def cell(column, text):
 
 
 def number(column, text):
-    """Return a number, in which commas may separate thousands if they did in training."""
+    """Return a number, which may have a unit, and commas between thousands, if it did in training."""
+    pattern = r"WITH_UNIT".replace("UNIT", re.escape(column["unit"]))
+    if column["unit"] and (found := re.fullmatch(pattern, text)):
+        text = "".join(filter(None, found.groups()))
     if column["has_thousands"] and re.fullmatch(r"WITH_SEPARATORS", text):
         return float(text.replace(",", ""))
     return float(text)
@@ -218,6 +226,7 @@ def script(taken: Input, output: Output) -> str:
     values = {
         "FEWEST": str(fewest), "MOST": str(most + 1), "ANSWER": _answer(output), "MODULES": ", ".join(used),
         "MISSING_MARKERS": json.dumps(sorted(MISSING_MARKERS)), "WITH_SEPARATORS": NUMBER_WITH_SEPARATORS,
+        "WITH_UNIT": NUMBER_WITH_UNIT,
         "MISSING_TEXTS": json.dumps(sorted(MISSING_TEXTS)),
         "MIN_SCORE": f"{MIN_SCORE:g}", "MAX_BOXES": f"{MAX_BOXES:g}", "MAX_OVERLAP": f"{MAX_OVERLAP:g}",
     }  # fmt: skip

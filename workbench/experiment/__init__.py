@@ -30,7 +30,7 @@ from typing_extensions import Self
 
 from workbench.errors import ExperimentError, WorkbenchError
 from workbench.experiment.alert_rules import AlertRule
-from workbench.experiment.aliases import resolve_aliases
+from workbench.experiment.aliases import resolve_aliases, written_names
 from workbench.experiment.command import parse_command
 from workbench.experiment.components import Component
 from workbench.experiment.federated import Federated, check_federated
@@ -180,10 +180,12 @@ class Experiment(BaseModel):
         Raises:
             ExperimentError: If anything is wrong; all that is wrong is listed.
         """
+        written = written_names(fields)
         try:
             super().__init__(**resolve_aliases(fields))
         except ValidationError as error:
-            raise refusal_of_all(error, Experiment) from error
+            raise refusal_of_all(error, Experiment, written) from error
+        self.__dict__["_written_names"] = written  # no field, and so no part of what is compared and stored
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -207,6 +209,11 @@ class Experiment(BaseModel):
         return {key: value for key, value in written.items() if value not in (None, {}, [], ()) and not (
             key in ("repeats", "seed") and value == type(self).model_fields[key].default
         ) and not (key == "sampler" and value == {})}  # fmt: skip
+
+    @property
+    def written_names(self) -> Mapping[str, str]:
+        """The keys that the user wrote in place of ours, by the dotted path of ours."""
+        return self.__dict__.get("_written_names", {})
 
     @property
     def trains_model(self) -> bool:
@@ -313,6 +320,7 @@ class Experiment(BaseModel):
         # Where a sampler that is not installed was read, it is kept.
         keeps = "sampler" not in settings and "early_stop" not in settings
         changed = read_document(document) if keeps else Experiment(**document)
+        changed.__dict__["_written_names"] = self.written_names
         return changed.with_payloads(self.payloads())
 
     def payloads(self) -> dict[str, bytes]:

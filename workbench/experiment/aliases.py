@@ -6,9 +6,9 @@ Only common names are known; a setting given under both names is refused, never 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
-from workbench.errors import ExperimentError
+from workbench.errors import ExperimentError, WorkbenchError
 from workbench.plan import DIMENSIONS
 
 ALIASES: dict[str, tuple[str, str]] = {
@@ -24,6 +24,7 @@ ALIASES: dict[str, tuple[str, str]] = {
 }
 _IN_PLAN = {short: ("plan", dimension.name) for dimension in DIMENSIONS for short in dimension.short_names}
 """Short names, which are no aliases outside of the section `plan`."""
+WrittenError = TypeVar("WrittenError", bound=WorkbenchError)
 _PRUNER = "curves"
 """What stops a model early where its epochs are the fidelity."""
 _LOADER_WORKERS = "num_workers"
@@ -61,6 +62,38 @@ def resolve_aliases(fields: Mapping[str, Any]) -> dict[str, Any]:
         resolved["fidelity"] = {_searched_name(name, fidelity): levels for name, levels in fidelity.items()}
     makes_own_steps = resolved.get("command") is None and resolved.get("data") is not None
     return _resolve_fidelity(resolved, trains_model=trains_model or makes_own_steps)
+
+
+def written_names(fields: Mapping[str, Any]) -> dict[str, str]:
+    """Return the keys that `resolve_aliases` moves, by the dotted path at which it puts their values.
+
+    Args:
+        fields: The fields of an experiment as the user wrote them.
+    """
+    found: dict[str, str] = {}
+    for place in (None, "training", "plan"):
+        section = fields if place is None else fields.get(place)
+        known = ALIASES | _IN_PLAN if place == "plan" else ALIASES
+        for alias in [name for name in section if name in known] if isinstance(section, Mapping) else []:
+            found[".".join(known[alias])] = alias if place is None else f"{place}.{alias}"
+    search = fields.get("search")
+    for name in search if isinstance(search, Mapping) else ():
+        if name in ALIASES and ALIASES[name][1] not in search:
+            found[f"search.{ALIASES[name][1]}"] = f"search.{name}"
+    return found
+
+
+def as_written(error: WrittenError, names: Mapping[str, str]) -> WrittenError:
+    """Return an error about the key that the user wrote.
+
+    Args:
+        error: An error about the path at which the value was put.
+        names: What `written_names` returned.
+    """
+    for path, name in names.items():
+        if error.field == path or (error.field or "").startswith(f"{path}."):
+            return error.about(name + (error.field or "")[len(path) :])
+    return error
 
 
 def _resolve_fidelity(fields: Mapping[str, Any], *, trains_model: bool) -> dict[str, Any]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pydantic import BaseModel, ValidationError
 
 from workbench import refusals
 from workbench.domain import Choice, Fixed, Float, Int
 from workbench.errors import ExperimentError
 from workbench.experiment.alert_rules import KINDS
-from workbench.experiment.aliases import ALIASES
+from workbench.experiment.aliases import ALIASES, as_written
 from workbench.refusals import Dialect
 
 _OBJECTIVE = "{metric: val_accuracy, goal: maximize}"
@@ -40,9 +42,17 @@ def refusal(error: ValidationError, at: str | None = None) -> ExperimentError:
     return refusals.refusal(error, at, DIALECT)
 
 
-def refusal_of_all(error: ValidationError, root: type[BaseModel]) -> ExperimentError:
-    """Return everything that is wrong as one error; arguments as in `workbench.refusals.findings`."""
-    return refusals.refusal_of_all(error, root, DIALECT)
+def refusal_of_all(
+    error: ValidationError, root: type[BaseModel], written: Mapping[str, str]
+) -> ExperimentError:
+    """Return everything that is wrong as one error; arguments as in `workbench.refusals.findings`.
+
+    Args:
+        error: What pydantic found.
+        root: The type that was checked.
+        written: The keys that the user wrote in place of ours, by `written_names`.
+    """
+    return refusals.refusal_of_all(error, root, DIALECT, lambda found: as_written(found, written))
 
 
 def findings(error: ValidationError, root: type[BaseModel] | None = None) -> list[ExperimentError]:

@@ -102,8 +102,13 @@ def _describe_levels(history: History) -> str | None:
     return f"{format_count(len(history.trials), 'trial')} of {configurations}, by {levels.name}: {at}"
 
 
+def name_of_source(history: History) -> str:
+    """Return the heading of what `describe_source` returns: at a higher fidelity a trial starts anew."""
+    return "continues" if history.experiment.fidelity is None else "after"
+
+
 def describe_source(trial: Trial) -> str:
-    """Describe in a word from which trial one continues; empty without one."""
+    """Describe in a word which trial one continues, or trains further; empty without one."""
     segment = trial.segment
     if segment is None or segment.continues is None:
         return "" if trial.resumes is None else str(trial.resumes)

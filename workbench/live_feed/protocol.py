@@ -153,7 +153,7 @@ class RunItem(_Response):
     best: str | None = Field(
         description="The first objective of the best trial, formatted, or the size of the front."
     )
-    num_trials: int
+    num_trials: int | None = Field(description="None until the events of the run are read.")
     num_candidates: int | None = Field(
         default=None, description="Of an AutoML run, whose trials are folds of its candidates."
     )

@@ -199,7 +199,7 @@ def _best_words(history: History) -> str | None:
 def _bare(row: RunRow) -> RunItem:
     return RunItem(
         run_id=row.run_id, name=row.name, state=row.state, kind="sweep", created_unix_s=row.created_unix_s,
-        owner=_owner(row), progress=None, best=None, num_trials=0,
+        owner=_owner(row), progress=None, best=None, num_trials=None,
     ).model_copy(update=_labels_of(row))  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from workbench.errors import ArgumentError
 from workbench.formatting import format_value
 from workbench.history import History, Trial
-from workbench.history.lineage import describe_source
+from workbench.history.lineage import describe_source, name_of_source
 from workbench.live_feed.metric_units import shown_as
 from workbench.live_feed.protocol import TableColumn, TableQuery, TrialRow, TrialTable
 from workbench.live_feed.run_tail import RunTail
@@ -150,7 +150,8 @@ def duration_s(trial: Trial) -> float | None:
 def _columns(history: History, metrics: list[str]) -> list[TableColumn]:
     params = dict.fromkeys(history.experiment.search.root)
     params |= dict.fromkeys(name for trial in history.trials.values() for name in trial.params)
-    taken = {"trial", "state", *(label for label, _ in _PROGRESS.values())}
+    progress = {key: label for key, (label, _) in _PROGRESS.items()} | {"continues": name_of_source(history)}
+    taken = {"trial", "state", *progress.values()}
 
     def name_apart(kind: str, name: str, others: Collection[str]) -> str:  # as the table in Python does
         return f"{kind}.{name}" if name in taken or name in others else name
@@ -163,7 +164,7 @@ def _columns(history: History, metrics: list[str]) -> list[TableColumn]:
           for name in metrics),
         *(TableColumn(key=f"param:{name}", label=name_apart("params", name, metrics), kind="param")
           for name in params),
-        *(TableColumn(key=key, label=label, kind="progress") for key, (label, _) in _PROGRESS.items()),
+        *(TableColumn(key=key, label=label, kind="progress") for key, label in progress.items()),
     ]  # fmt: skip
     trials = history.trials.values()
     return [

@@ -11,7 +11,7 @@ from typing import Any
 
 from workbench.formatting import MISSING, format_count, format_duration, format_percent, format_value
 from workbench.history import failure_groups, reasons_of_pruning, wait_for_proposals
-from workbench.history.lineage import describe_source
+from workbench.history.lineage import describe_source, name_of_source
 from workbench.plots.parameter_axes import searched
 from workbench.plots.run_data import RunData
 from workbench.space import Choice, Fixed, describe, describe_condition
@@ -48,7 +48,8 @@ def best_trials(run: RunData) -> list[str]:
             f"{_cell(format_duration(took), 'number')}{_cell(str(trial.last_step), 'number')}{source}</tr>"
         )
     heads = [("Trial", "number"), *((name, "number") for name in metrics), *((name, "") for name in names)]
-    heads += [("Time", "number"), ("Steps", "number"), *[("Continues", "number")] * continues]
+    heads += [("Time", "number"), ("Steps", "number")]
+    heads += [(name_of_source(run.history).capitalize(), "number")] * continues
     caption = f"{len(shown)} of {len(run.history.front() if several else ranked)} " + (
         "trials on the front" if several else "complete trials, best first"
     )

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -41,12 +42,12 @@ class Depth:
     Attributes:
         name: The parameter of the model.
         now: Its value in the experiment.
-        most: The largest value that it may have.
+        values: The values that it may have, in rising order.
     """
 
     name: str
     now: int
-    most: int
+    values: Sequence[int]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -194,7 +195,7 @@ class _Search:
         return None if self._depth is None else self._depth.now
 
     def _capacity(self, limit_bytes: int, size: Size, now: int) -> Capacity:
-        most = self._depth.most if size == "depth" and self._depth is not None else _MAX_SIZE
+        values = self._values(size)
         largest: dict[Way, int] = {}
         for way in WAYS:
             try:
@@ -203,25 +204,33 @@ class _Search:
                 if error.field != "plan.recompute":
                     raise
                 continue  # a model without blocks
-            largest[way] = self._largest(way, size, now, limit_bytes, most)
-        found = Capacity(limit_bytes, size, now, largest, most)
-        if largest.get("blocks", 0) - largest["none"] < 2:
+            largest[way] = self._largest(way, size, now, limit_bytes)
+        found = Capacity(limit_bytes, size, now, largest, values[-1])
+        low, high = (bisect_right(values, largest.get(way, 0)) for way in ("none", "blocks"))
+        if high - low < 2:
             return found
-        halfway = (largest["none"] + largest["blocks"]) // 2
+        halfway = values[(low + high) // 2 - 1]
         return dataclasses.replace(found, halfway=halfway, again=self._again(limit_bytes, size, halfway))
 
-    def _largest(self, way: Way, size: Size, now: int, limit_bytes: int, most: int) -> int:
+    def _values(self, size: Size) -> Sequence[int]:
+        """Return the values that a size may have."""
+        return self._depth.values if size == "depth" and self._depth is not None else range(1, _MAX_SIZE + 1)
+
+    def _largest(self, way: Way, size: Size, now: int, limit_bytes: int) -> int:
         if size == "batch":
             steps = {value: self._step(way, size, value) for value in (now, 2 * now)}
-            return largest_on_lines(steps, limit_bytes, most)
+            return largest_on_lines(steps, limit_bytes, _MAX_SIZE)
+        values = self._values(size)
         traced = {
-            value: _peak_bytes(step)
+            bisect_right(values, value): _peak_bytes(step)
             for (its_way, its_size, value), step in self._steps.items()
             if (its_way, its_size) == (way, size)
         }
-        return largest_fitting(
-            lambda value: _peak_bytes(self._step(way, size, value)), limit_bytes, now, most, traced
-        )
+        place = largest_fitting(
+            lambda place: _peak_bytes(self._step(way, size, values[place - 1])), limit_bytes,
+            bisect_right(values, now), len(values), traced,
+        )  # fmt: skip
+        return values[place - 1] if place else 0
 
     def _again(self, limit_bytes: int, size: Size, value: int) -> float | None:
         """Return the part of the blocks' forward pass that must be computed again."""

@@ -9,13 +9,13 @@ import functools
 import math
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.actions import suggest
-from workbench.errors import ArgumentError, RunError, Suggestion
+from workbench.errors import ArgumentError, ArtifactsError, RunError, Suggestion
 from workbench.experiment import Experiment, Objective
 from workbench.experiment.automatic import is_automatic
 from workbench.formatting import format_count, format_number, format_range
@@ -35,6 +35,10 @@ if TYPE_CHECKING:
     from workbench.training.ensembles import Judgement
 
 MAX_TRIALS = 20
+
+
+class _CheckpointError(RunError):
+    """The checkpoint of a trial is missing or damaged."""
 
 
 class _Models:
@@ -60,15 +64,22 @@ class _Models:
         return load_trial_data(self._run.run_id, with_data_in(self._experiment, self._origin.directory))
 
     def load(self, trial: Trial) -> nn.Module:
-        """Return the model of a trial with the weights of its checkpoint."""
+        """Return the model of a trial with the weights of its checkpoint.
+
+        Raises:
+            _CheckpointError: If the checkpoint cannot be read.
+        """
         from workbench.training.export import read_model, write_weights
 
         assert trial.best_checkpoint is not None
         data = self.data
         with tempfile.TemporaryDirectory() as folder:
             weights = Path(folder, "weights.safetensors")
-            with fetched_checkpoint(self._run, trial.best_checkpoint) as checkpoint:
-                write_weights(checkpoint, weights)
+            try:
+                with fetched_checkpoint(self._run, trial.best_checkpoint) as checkpoint:
+                    write_weights(checkpoint, weights)
+            except (ArtifactsError, RunError) as error:
+                raise _CheckpointError(error.problem) from error
             return read_model(self.experiment_of(trial), trial.params, weights, data)[0]
 
     def _find_code(self) -> None:
@@ -86,6 +97,8 @@ class Ensemble:
         weights: The weight of each trial that is used, by its number, the largest first; they sum to 1.
         single: The number of the best trial among the candidates.
         candidates: The numbers of the trials that it was selected from, the best first.
+        left_out: Why the checkpoint of a trial could not be read, by the number of the trial, which is then
+            no candidate.
         validation: The result on the half of the validation samples by which the weights were not chosen.
         test: The result on the test samples; None where the data has none.
     """
@@ -95,6 +108,7 @@ class Ensemble:
     weights: dict[int, float]
     single: int
     candidates: tuple[int, ...]
+    left_out: dict[int, str]
     validation: Judgement
     test: Judgement | None
     _run: RunView = field(repr=False)
@@ -123,6 +137,8 @@ class Ensemble:
         """Return the result in a few lines."""
         used = ", ".join(f"trial {number}: {weight:.2f}" for number, weight in self.weights.items())
         lines = [f"{len(self.weights)} of {format_count(len(self.candidates), 'trial')} ({used})"]
+        if self.left_out:
+            lines.append(f"without {_describe_unreadable(self.left_out)}")
         results = [("validation samples that did not choose the weights", self.validation)]
         if self.test is not None:
             results.append(("test samples", self.test))
@@ -226,6 +242,7 @@ class Ensemble:
             "run_id": self._run.run_id, "metric": self.metric, "goal": self.goal,
             "weights": {str(number): weight for number, weight in self.weights.items()},
             "single": self.single, "candidates": list(self.candidates),
+            "left_out": {str(number): why for number, why in self.left_out.items()},
             **{name: None if one is None else vars(one) for name, one in judged.items()},
             "is_better": self.is_better, "verdict": self.verdict,
         }  # fmt: skip
@@ -253,21 +270,40 @@ def find_ensemble(
     from workbench.training.ensembles import select_models
 
     models = _Models(run)
+    readable: list[int] = []
+    left_out: dict[int, str] = {}
 
     def loaded() -> Iterator[nn.Module]:
         for trial in candidates:
-            yield models.load(trial)
+            try:
+                model = models.load(trial)
+            except _CheckpointError as error:
+                left_out[trial.number] = error.problem
+                continue
+            readable.append(trial.number)
+            yield model
+        if len(readable) < 2:
+            raise RunError(
+                f"an ensemble takes at least two trials, and {len(readable)} of {len(candidates)} can be "
+                f"used; not {_describe_unreadable(left_out)}",
+                next_step="Restore the files, or start a new run.",
+            )
 
     found = select_models(
         models.experiment_of(candidates[0]), models.data, loaded(), objective,
         num_models=len(candidates), size=size,
     )  # fmt: skip
-    numbers = [trial.number for trial in candidates]
-    used = sorted(zip(numbers, found.weights, strict=True), key=lambda pair: -pair[1])
+    used = sorted(zip(readable, found.weights, strict=True), key=lambda pair: -pair[1])
     return Ensemble(
         objective.metric, objective.goal, {number: weight for number, weight in used if weight > 0},
-        numbers[0], tuple(numbers), found.validation, found.test, run, models,
+        readable[0], tuple(readable), left_out, found.validation, found.test, run, models,
     )  # fmt: skip
+
+
+def _describe_unreadable(left_out: Mapping[int, str]) -> str:
+    """Name the trials whose checkpoints cannot be read, and what is wrong with the first of them."""
+    whose = "whose checkpoints" if len(left_out) > 1 else "whose checkpoint"
+    return f"{format_numbers(list(left_out))}, {whose} cannot be read: {next(iter(left_out.values()))}"
 
 
 def _sentence(words: str) -> str:

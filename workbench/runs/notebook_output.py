@@ -76,6 +76,8 @@ def _describe(run: RunView, data: RunData | None) -> list[tuple[str, str]]:
             ("events", f"{format_count(row.last_seq)}, too many to draw here; see {step}"),
         ]
     history = data.history
+    if (row.state, history.reason) == ("stopped", "person"):
+        rows[-1] = ("state", "stopped by the user")
     rows.append(("trials", format_counts(history) or "none yet"))
     if row.state == "failed" and history.message:
         rows.append(("error", history.message))

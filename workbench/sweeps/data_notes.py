@@ -1,40 +1,66 @@
-"""Note before the first trial of a run what is notable about its table, such as columns that identify rows.
+"""Note once in a run what is notable about its table, such as columns that identify rows.
 
-What is notable is left to the data.
+The table is read in a thread, so that no trial waits for it. What is notable is left to the data.
 """
 
 from __future__ import annotations
 
 import logging
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 
 from workbench.data import summary_of
 from workbench.errors import WorkbenchError
 from workbench.events import Noted
+from workbench.experiment import Component
 from workbench.sweeps.ledger import Ledger
 
 logger = logging.getLogger(__name__)
 
 # Reading a larger file here would take long, beside the workers that read it.
 _MAX_READ_BYTES = 64 * 2**20
+_END_PATIENCE_S = 5.0
 
 
-def note_data(ledger: Ledger) -> None:
-    """Record notes on the table of a run that has no trials yet; larger files are left to `check`.
+class DataNotes:
+    """Records notes on the table of a run that has no trials yet; larger files are left to `check`."""
 
-    Args:
-        ledger: The events of the run, to which the notes are added.
-    """
-    data = ledger.history.experiment.data
-    if ledger.history.trials or data is None or data.is_reference:
-        return
+    def __init__(self, ledger: Ledger) -> None:
+        """Record the notes in `ledger`, in the thread that calls `tick` and `end`."""
+        self._ledger = ledger
+        self._found: Future[tuple[str, ...]] | None = None
+
+    def begin(self) -> None:
+        """Start to read the table."""
+        data = self._ledger.history.experiment.data
+        if self._ledger.history.trials or data is None or data.is_reference:
+            return
+        reader = ThreadPoolExecutor(1, thread_name_prefix="data notes")
+        self._found = reader.submit(_notes_of, data)
+        reader.shutdown(wait=False)
+
+    def tick(self) -> None:
+        """Record the notes if they are known by now; never waits."""
+        if self._found is None or not self._found.done():
+            return
+        notes, self._found = self._found.result(), None
+        if notes:
+            self._ledger.record(*(Noted(level="info", message=note) for note in notes))
+
+    def end(self) -> None:
+        """Record the notes of a run that ends, and wait a few seconds for them."""
+        if self._found is not None:
+            wait([self._found], timeout=_END_PATIENCE_S)
+            self.tick()
+
+
+def _notes_of(data: Component) -> tuple[str, ...]:
     path = data.options.get("path")
     try:
         if isinstance(path, str) and Path(path).expanduser().stat().st_size > _MAX_READ_BYTES:
-            return
+            return ()
         summary = summary_of(data)
     except (OSError, WorkbenchError) as error:  # the trials report this
         logger.warning("the data was not summarised: %s", error)
-        return
-    if summary is not None and summary.notes:
-        ledger.record(*(Noted(level="info", message=note) for note in summary.notes))
+        return ()
+    return () if summary is None else summary.notes

@@ -32,7 +32,7 @@ from workbench.sweeps.budget import begun_ending, ending_now, has_room, honest_e
 from workbench.sweeps.cluster import driver_started
 from workbench.sweeps.commands import Commands
 from workbench.sweeps.conclusion import natural_end, result_of
-from workbench.sweeps.data_notes import note_data
+from workbench.sweeps.data_notes import DataNotes
 from workbench.sweeps.elastic import ElasticTrials, given_back
 from workbench.sweeps.energy_limit import EnergyLimit
 from workbench.sweeps.gpu_sharing import decide_sharing
@@ -92,6 +92,7 @@ class Driver:
         self._retention = Retention(self._ledger, self._artifacts)
         self._alerting = Alerting(self._ledger, self._artifacts)
         self._loggers = RunLoggers(self._ledger, self._artifacts)
+        self._data_notes = DataNotes(self._ledger)
         self._monitor = Monitor(store, self._ledger)
         self._monitor.listeners.append(self._alerting.on_round)
         self._energy_limit = EnergyLimit(self._ledger, lambda: self._monitor.energy_wh)
@@ -141,7 +142,7 @@ class Driver:
                     self._decide()
                     self._note_shortage()
                     self._prepare_workers()
-                    note_data(self._ledger)  # while they start
+                    self._data_notes.begin()
                     predict_memory(self._ledger, self._plans)
                 self._fit()
             except Exception as error:
@@ -289,6 +290,7 @@ class Driver:
             self._energy_limit.tick()
             self._alerting.tick()
             self._loggers.tick()
+            self._data_notes.tick()
             self._end_at_limits()
         except Exception as error:
             self._fatal = error
@@ -300,8 +302,7 @@ class Driver:
         allowed, share = self.history.in_force.max_configurations(), self._share
         free = max(0, share.concurrency - len(self._running))
         if allowed is not None:
-            left = max(0, allowed - self.history.num_configurations())
-            free = min(free, len(self._unfinished) + left)
+            free = min(free, len(self._unfinished) + max(0, allowed - self.history.num_configurations()))
         if free:
             prepare(dataclasses.replace(share.request, num_workers=free * share.request.num_workers))
 
@@ -326,9 +327,7 @@ class Driver:
         """
         trial = self.history.trials.get(number)
         if trial is None or trial.finished:
-            raise ExperimentError(
-                f"trial {number} is not running", allowed=[str(item) for item in sorted(self._running)]
-            )
+            raise ExperimentError(f"trial {number} is not running", allowed=map(str, sorted(self._running)))
         if number in self._unfinished:
             self._unfinished.remove(number)
             self._referee.take_in(number, [], stop="trial")
@@ -383,6 +382,7 @@ class Driver:
 
     def _finish(self) -> RunState:
         self._ending = self._ending or natural_end(self.history, is_exhausted=self.study.exhausted)
+        self._data_notes.end()
         self._retention.end()
         self._monitor.end()
         ending = honest_ending(self._ending, self.history)

@@ -20,6 +20,7 @@ from workbench.data import DATASETS, check_options
 from workbench.data.options import existing_path
 from workbench.errors import ExperimentError, ResourcesError, WorkbenchError
 from workbench.experiment import Component, Experiment, PlanSettings, Training
+from workbench.experiment.aliases import as_written
 from workbench.experiment.module_inspection import bound_names, find_source, parameters_of
 from workbench.experiment.private import is_private
 from workbench.experiment.schedule_names import is_own_schedule
@@ -76,7 +77,7 @@ def find_problems(experiment: Experiment, *, on_this_machine: bool = True) -> It
         except WorkbenchError as error:
             if error.field not in seen:
                 seen.add(error.field)
-                yield error
+                yield as_written(error, experiment.written_names)
 
 
 def _checks(experiment: Experiment, on_this_machine: bool) -> Iterator[Callable[[], None]]:

@@ -4,7 +4,8 @@ In a population, those from which a member may still continue are kept as well.
 
 A deletion is stored before it is done, so that no history names a missing file; what is left behind by a
 crash, or by a worker that did not yet know that its trial had ended, is removed when the run is resumed or
-ends. Within one trial, the training keeps the last and the best checkpoint.
+ends. Unfinished trials whose checkpoints others have deleted are noted when it is resumed. Within one trial,
+the training keeps the last and the best checkpoint.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ class Retention:
         except ArtifactsError as error:
             logger.warning("checkpoints cannot be managed: %s", error)
         else:
+            self._note_lost()
             self._enforce()
 
     def on_events(self, number: int, events: Iterable[Event]) -> None:
@@ -85,6 +87,24 @@ class Retention:
             if kind == _CHECKPOINTS and number.isdecimal():
                 found[int(number)] = found.get(int(number), 0) + size_bytes
         return {number: size for number, size in found.items() if number in self._ledger.history.trials}
+
+    def _note_lost(self) -> None:
+        """Record which unfinished trials have lost what they had trained."""
+        lost = [
+            trial.number for trial in self._ledger.history.trials.values()
+            if trial.last_checkpoint is not None and not self._is_finished(trial)
+            and trial.number not in self._sizes_bytes
+        ]  # fmt: skip
+        if not lost:
+            return
+        which, verb, whose = (
+            (f"trial {lost[0]}", "starts", "its checkpoints are")
+            if len(lost) == 1 else
+            (f"trials {', '.join(map(str, lost))}", "start", "their checkpoints are")
+        )  # fmt: skip
+        message = f"{which} {verb} from the beginning: {whose} no longer in {self._artifacts.below(TRIALS)}"
+        logger.warning(message)
+        self._ledger.record(Noted(level="warning", message=message))
 
     def _delete_again(self) -> None:
         for number in [*self._sizes_bytes]:

@@ -17,7 +17,7 @@ import torch
 from workbench.artifacts import Artifacts
 from workbench.data.batches import num_batches
 from workbench.errors import ExperimentError
-from workbench.events import CheckpointSaved, Event, TrialPlanned, TrialReported
+from workbench.events import CheckpointSaved, Event, Noted, TrialPlanned, TrialReported
 from workbench.exchanges.capabilities import capabilities_of as exchange_capabilities
 from workbench.experiment.private import EPSILON_METRIC
 from workbench.experiment.trial_value import TrialValue
@@ -346,6 +346,9 @@ class _Loop:
         is_own = content is not None or before is None
         content = content if before is None or is_own else self._read_continued(before)
         if content is None:
+            if self._parts.worker.rank == 0 and self._task.last_checkpoint is not None:
+                message = "the trial starts from the beginning: its checkpoint is damaged"
+                self._report(Noted(level="warning", message=message, trial=self._task.trial))
             return
         self._parts.strategy.load(content["strategy"])
         self._step = content["step"]

@@ -145,10 +145,11 @@ function countOf(item: RunItem): string {
   if (item.kind === "advice") return "advice";
   // Each candidate is trained on several folds, which are trials that nobody asked for.
   if (item.num_candidates != null) return formatCount(item.num_candidates, "candidate");
-  return formatCount(item.num_trials, "trial");
+  return item.num_trials === null ? "" : formatCount(item.num_trials, "trial");
 }
 
-function withoutResult({ kind, state }: RunItem): string {
+function withoutResult({ kind, state, num_trials }: RunItem): string {
+  if (num_trials === null) return "";
   if (ACTIVE.has(state)) return "no result yet";
   if (kind === "advice" && state === "complete") return "ready to apply";
   return "no result";

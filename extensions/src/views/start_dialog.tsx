@@ -24,8 +24,10 @@ export function StartDialog({ controller, request, onClose }: StartDialogProps) 
   const [busy, setBusy] = useState(false);
 
   const files = useFiles(controller, setProblem)?.filter((file) => file.kind !== "notebook");
-  const named = files?.find((file) => file.name === request.experiment) ?? files?.[0];
-  const path = chosen ?? named?.path ?? "";
+  // Settings for an experiment fit no other: where its file is not certain, the user chooses.
+  const named = files?.filter((file) => file.name === request.experiment) ?? [];
+  const first = request.experiment === undefined ? files?.[0] : named.length === 1 ? named[0] : undefined;
+  const path = chosen ?? first?.path ?? "";
 
   const parsed = parseSettings(settings);
   const called = name.trim() ? { name: name.trim() } : {};
@@ -81,6 +83,7 @@ export function StartDialog({ controller, request, onClose }: StartDialogProps) 
           <Field label="Experiment file" hint={files?.find((file) => file.path === path)?.help}>
             {(id) => (
               <select id={id} value={path} onChange={(event) => setPath(event.currentTarget.value)} disabled={!files}>
+                {path ? null : <option value="">Choose the file of {request.experiment ?? "an experiment"}</option>}
                 {files?.map((file) => (
                   <option key={file.path} value={file.path}>
                     {labelOf(file)}

@@ -52,6 +52,19 @@ def test_rows_of_a_trained_table_are_answered_as_offline(tmp_path: Path) -> None
     assert online.values == pytest.approx(offline.values)
 
 
+def test_numbers_that_the_table_wrote_with_a_unit_may_be_sent_like_that() -> None:
+    share = Input(name="share", kind="number", dtype="float64", unit="%", has_thousands=True)
+    plain = Input(name="plain", kind="number", dtype="float64")
+    card = PIXELS.model_copy(update={"inputs": (share, plain)})
+    reader, schema = RowReader(card), Draft202012Validator(row_schema(card))
+    row = {"share": "1,058.1 %", "plain": 2}
+    assert reader.read([row, {"share": 7, "plain": None}])[0] == (1058.1, 2.0)
+    assert schema.is_valid(row)
+    for wrong in ({"share": "58.1 €", "plain": 2}, {"share": "58.1%", "plain": "2%"}):
+        with pytest.raises(RowsError, match="1 problems"):
+            reader.read([wrong])
+
+
 def test_rows_are_answered_as_offline(folder: Path) -> None:
     predictor = Predictor.open(folder)
     rows = [

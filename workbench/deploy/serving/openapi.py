@@ -82,11 +82,14 @@ def _value_schema(one: Input) -> dict[str, Any]:
                 "description": "A text, or the numbers of its tokens.",
             }
     else:
-        schema = {"type": [_NULLABLE[one.kind], "null"]}
+        text = ["string"] if one.is_written_as_text else []
+        schema = {"type": [_NULLABLE[one.kind], *text, "null"]}
     schema["x-kind"] = one.kind
     if one.kind == "category":
         schema["description"] = "Values that training never saw are accepted, and noted in the answer."
         schema["x-known-values"] = list(one.categories)
+    elif one.is_written_as_text:
+        schema["description"] = "A number, or text as the training data wrote it."
     elif one.kind == "date":
         schema["description"] = f"A date as text: {one.date_format or 'ISO8601'}."
     if one.example is not None:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from workbench.deploy.card import Card, Input
-from workbench.deploy.feeds import ids_of, is_missing, seconds_of
+from workbench.deploy.feeds import ids_of, is_missing, number_in, seconds_of
 from workbench.deploy.predictor import Answers
 from workbench.deploy.serving.batching import Answer, Row
 from workbench.errors import DataError
@@ -157,12 +157,20 @@ class _WrongValueError(Exception):
 def _reader(one: Input) -> Callable[[Any], Any]:
     """Return what checks and converts one value of an input."""
     if one.kind == "number":
-        return _number
+        return (lambda value: _number(_read_number(one, value))) if one.is_written_as_text else _number
     if one.kind == "date":
         return lambda value: _date(one, value)
     if one.kind == "array":
         return lambda value: _array(one, value)
     return _text
+
+
+def _read_number(one: Input, value: Any) -> Any:
+    """Return the number that a text stands for, as the table wrote it that the model was trained with."""
+    try:
+        return number_in(one, value) if isinstance(value, str) else value
+    except ValueError:
+        return value
 
 
 def _number(value: Any) -> float:
