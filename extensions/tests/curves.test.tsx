@@ -66,6 +66,19 @@ test("the ends of the axis are those that were chosen, whatever lies between the
   assert.ok(range({ low: 1e9, logarithmic: true })[1] > 1e9);
 });
 
+test("a limit that is being typed outlasts new curves, and counts once it is entered", () => {
+  const { controller, state } = buildController({ run: buildRun(), chart: buildChart() });
+  const { rerender } = render(<Chart controller={controller} />);
+  fireEvent.click(screen.getByRole("button", { name: /View/ }));
+  const field = () => screen.getByLabelText<HTMLInputElement>("axis from");
+  fireEvent.input(field(), { target: { value: "1.5" } });
+  state.chart = buildChart("val_loss", [5, 4, 3]);
+  rerender(<Chart controller={controller} />);
+  assert.deepEqual([field().value, state.view.chart.low], ["1.5", null]);
+  fireEvent.change(field());
+  assert.equal(state.view.chart.low, 1.5);
+});
+
 test("whole epochs have whole numbers on their axis", () => {
   assert.equal(drawingOf(buildChart(), view(), theme).xKind, "whole");
   const chart = buildChart();

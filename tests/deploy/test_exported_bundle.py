@@ -298,7 +298,7 @@ def test_the_card_states_what_the_model_is_and_what_it_was_trained_on(
 
     assert {one.name: one.kind for one in card.inputs} == {
         "colour": "category", "size": "number", "day": "date", "at": "date", "town": "category",
-        "new": "number",
+        "new": "number", "share": "number",
     }  # fmt: skip
     assert (card.outputs[0].kind, card.outputs[0].targets) == ("values", ("price",))
     assert {(one.name, one.split) for one in card.metrics} == {

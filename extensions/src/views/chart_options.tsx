@@ -1,4 +1,5 @@
 // How the curves are drawn, what is drawn beside them, and how they are saved.
+import { useState } from "preact/hooks";
 import type { Controller } from "../controller";
 import { counterpartOf } from "../counterpart";
 import { formatMetric } from "../format";
@@ -112,6 +113,8 @@ function Check({ label, checked, disabled, onChange }: CheckProps) {
 /** One end of the vertical axis; empty for where the data ends. */
 function Limit(props: { label: string; value: number | null; onChange(value: number | null): void }) {
   const { label, value, onChange } = props;
+  // A run that is under way is drawn again and again, also in the middle of a number.
+  const [typed, setTyped] = useState<string | null>(null);
   return (
     <label>
       axis {label}
@@ -119,9 +122,11 @@ function Limit(props: { label: string; value: number | null; onChange(value: num
         type="number"
         step="any"
         placeholder="auto"
-        value={value ?? ""}
+        value={typed ?? value ?? ""}
+        onInput={(event) => setTyped(event.currentTarget.value)}
         onChange={(event) => {
           const given = event.currentTarget.value;
+          setTyped(null);
           onChange(given === "" || !Number.isFinite(Number(given)) ? null : Number(given));
         }}
       />

@@ -36,7 +36,8 @@ export function Menu({ label, title, children }: MenuProps) {
       return;
     }
     const by = { ArrowDown: 1, ArrowUp: -1 }[event.key];
-    if (!by || !open) return;
+    // In a list or a number the arrows choose.
+    if (!by || !open || (event.target as HTMLElement).matches("select, input[type=number]")) return;
     event.preventDefault();
     const all = [...(box.current?.querySelectorAll<HTMLElement>(".workbench-menu-list button") ?? [])];
     all[(all.indexOf(document.activeElement as HTMLElement) + by + all.length) % all.length]?.focus();
