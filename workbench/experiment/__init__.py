@@ -185,7 +185,7 @@ class Experiment(BaseModel):
             super().__init__(**resolve_aliases(fields))
         except ValidationError as error:
             raise refusal_of_all(error, Experiment, written) from error
-        self.__dict__["_written_names"] = written  # no field, and so no part of what is compared and stored
+        vars(self)["_written_names"] = written  # no field, and so no part of what is compared and stored
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -213,7 +213,7 @@ class Experiment(BaseModel):
     @property
     def written_names(self) -> Mapping[str, str]:
         """The keys that the user wrote in place of ours, by the dotted path of ours."""
-        return self.__dict__.get("_written_names", {})
+        return vars(self).get("_written_names", {})
 
     @property
     def trains_model(self) -> bool:
@@ -320,7 +320,7 @@ class Experiment(BaseModel):
         # Where a sampler that is not installed was read, it is kept.
         keeps = "sampler" not in settings and "early_stop" not in settings
         changed = read_document(document) if keeps else Experiment(**document)
-        changed.__dict__["_written_names"] = self.written_names
+        vars(changed)["_written_names"] = self.written_names
         return changed.with_payloads(self.payloads())
 
     def payloads(self) -> dict[str, bytes]:

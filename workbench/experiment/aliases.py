@@ -76,9 +76,9 @@ def written_names(fields: Mapping[str, Any]) -> dict[str, str]:
         known = ALIASES | _IN_PLAN if place == "plan" else ALIASES
         for alias in [name for name in section if name in known] if isinstance(section, Mapping) else []:
             found[".".join(known[alias])] = alias if place is None else f"{place}.{alias}"
-    search = fields.get("search")
-    for name in search if isinstance(search, Mapping) else ():
-        if name in ALIASES and ALIASES[name][1] not in search:
+    searched = search if isinstance(search := fields.get("search"), Mapping) else {}
+    for name in searched:
+        if name in ALIASES and ALIASES[name][1] not in searched:
             found[f"search.{ALIASES[name][1]}"] = f"search.{name}"
     return found
 
