@@ -11,7 +11,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONDONTWRITEBYTECODE # runs and tests start hundreds of processes that import the package
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test check docs front-end format slow gpu bridges flower compat cluster-demo faults bench bench-advisor bench-choice bench-compress bench-data bench-exchanges bench-federated bench-flower bench-scripts bench-search bench-serve bench-tiers clean
+.PHONY: help env demo test check docs front-end format slow gpu bridges flower compat cluster-demo faults bench bench-advisor bench-choice bench-compress bench-data bench-exchanges bench-federated bench-flower bench-scripts bench-frameworks bench-search bench-serve bench-tiers clean
 
 help:  ## List the targets.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -121,7 +121,12 @@ bench-search: env  ## Search public trainings and functions beside Optuna, Ray T
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[development,rivals]'
 	$(BIN)/python -m tests.benchmarks search pruning fronts fidelity
 
-bench-data: env  ## Load small JPEGs in the step, with loaders and kept decoded, compared with torch by hand.
+bench-frameworks: env  ## Train the zoo's resnet and transformer beside plain torch, Lightning, Accelerate and Keras (half an hour).
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[development,bridges]'
+	$(BIN)/python -m tests.benchmarks frameworks
+
+bench-data: env  ## Load 50,000 small JPEGs beside torch by hand and, where they can be installed, WebDataset and Streaming (an hour).
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt webdataset mosaicml-streaming || echo "Compared without them"
 	$(BIN)/python -m tests.benchmarks image_loading
 
 bench-scripts: env  ## Start a script as a trial, compared with a plain agent, Ray Tune and our function.

@@ -10,6 +10,8 @@ BENCHMARKS = (
     "training_loop",
     "noise_cost",
     "image_loading",
+    "frameworks",
+    "store_scale",
     "step_time",
     "scale_efficiency",
     "exchanges",

@@ -1,18 +1,29 @@
-"""Samples per second on small JPEGs: loaded in the step, with loaders, kept decoded, and by torch alone.
+"""Samples per second on small JPEGs: loaded in the step, by loaders, kept decoded, and by others' loaders.
 
-Run `make bench-data`. The images are made on the spot. In turns, each way makes two epochs of the same model
-in its own process, and the second epoch counts: the first fills the cache. Printed are medians over the
-repeats, their ratio to loading in the step without a cache, as it was before there was either, and the part
-of the epoch that waits for data. By hand is a plain loop over torch's DataLoader that decodes, resizes and
-normalises the same files in the same order of work.
+Run `make bench-data`. The images are made on the spot. One training of an epoch fills the cache first. Then,
+in turns, each way trains the same model in its own process on some samples of an epoch, drawn from all of
+them. Printed are medians over the turns: samples per second, their ratio to loading in the step without a
+cache, as it was before there was either, the same in samples per second of processor time, loaders included,
+which other programs disturb less, and the part of a step that waits for data. The model is as small as one
+that loading slows down most: without loaders and cache about three quarters of a step wait. The others are
+plain loops over torch's DataLoader, WebDataset and MosaicML Streaming; those that are not installed are left
+out.
+
+Afterwards a process is killed while it fills a cache, and one bit of each of some records is flipped: it is
+counted how many records are still used, and every image is compared with one that is decoded again.
 """
 
 from __future__ import annotations
 
 import argparse
+import io
+import itertools
 import json
 import os
 import platform
+import resource
+import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -23,158 +34,232 @@ from typing import Any
 
 import numpy as np
 
+from tests.benchmarks import image_loading_rivals as rivals
+
 RESULTS = Path(__file__).parent / "results" / "image_loading.json"
-SIZE, BATCH, CLASSES = 64, 64, 4
+PIXELS, SIZE, BATCH, CLASSES, WIDTH = 128, 32, 64, 4, 4
+NUM_DISTINCT = 1000
+NUM_FLIPPED = 100
+PROGRAM = (sys.executable, "-m", "tests.benchmarks.image_loading")
 WAYS: dict[str, dict[str, Any]] = {
     "in the step": {"loaders": 0, "cache": "none"},
     "1 loader": {"loaders": 1, "cache": "none"},
     "2 loaders": {"loaders": 2, "cache": "none"},
     "kept decoded": {"loaders": 0, "cache": "auto"},
     "kept decoded, 1 loader": {"loaders": 1, "cache": "auto"},
-    "torch by hand, 0 workers": {"by_hand": 0},
-    "torch by hand, 1 worker": {"by_hand": 1},
-    "torch by hand, 2 workers": {"by_hand": 2},
+    "torch by hand, 0 workers": {"rival": "by hand", "num_workers": 0},
+    "torch by hand, 1 worker": {"rival": "by hand", "num_workers": 1},
+    "torch by hand, 2 workers": {"rival": "by hand", "num_workers": 2},
+    "WebDataset, 1 worker": {"rival": "WebDataset", "num_workers": 1},
+    "WebDataset, 2 workers": {"rival": "WebDataset", "num_workers": 2},
+    "Streaming, 1 worker": {"rival": "Streaming", "num_workers": 1},
+    "Streaming, 2 workers": {"rival": "Streaming", "num_workers": 2},
 }
 
 
 def make_images(folder: Path, num_images: int) -> None:
-    """Write JPEGs of 256 x 256 pixels, a folder for each class."""
+    """Write JPEGs, a folder for each class; the same picture comes again after `NUM_DISTINCT` files."""
     from PIL import Image
 
     rng = np.random.default_rng(0)
+    pictures: list[bytes] = []
+    for _ in range(min(num_images, NUM_DISTINCT)):
+        coarse = Image.fromarray(rng.integers(0, 256, (16, 16, 3)).astype(np.uint8))
+        content = io.BytesIO()
+        coarse.resize((PIXELS, PIXELS), Image.Resampling.BICUBIC).save(content, "jpeg", quality=85)
+        pictures.append(content.getvalue())
     for number in range(num_images):
         place = folder / f"class{number % CLASSES}"
         place.mkdir(parents=True, exist_ok=True)
-        coarse = Image.fromarray(rng.integers(0, 256, (16, 16, 3)).astype(np.uint8))
-        coarse.resize((256, 256), Image.Resampling.BICUBIC).save(place / f"{number}.jpg", quality=85)
+        (place / f"{number}.jpg").write_bytes(pictures[number % len(pictures)])
 
 
-def ours(folder: Path, way: dict[str, Any]) -> tuple[float, float]:
-    """Return samples per second of the second epoch, and the part of it that waits for data."""
+def train_part(folder: Path, cache: str = "none") -> Any:
+    """Return the images that are trained on."""
+    from workbench.data import load
+
+    return load("images", {"path": str(folder), "size": SIZE, "cache": cache}).train
+
+
+def ours(folder: Path, way: dict[str, Any], num_samples: int) -> tuple[float, float]:
+    """Return samples per second, and the part of a step that waits for data."""
     from workbench.experiment import Experiment
     from workbench.training import TrialTask, run_trial
 
     experiment = Experiment(
-        model={"name": "convnet", "width": 8},
+        model={"name": "convnet", "width": WIDTH},
         data={"name": "images", "path": str(folder), "size": SIZE, "cache": way["cache"]},
         objectives=[{"metric": "val_loss", "goal": "minimize"}],
-        training={"epochs": 2, "global_batch": BATCH, "lr": 1e-3, "measure_noise": False},
+        training={"epochs": 1, "global_batch": BATCH, "lr": 1e-3, "measure_noise": False},
         plan={"loaders": way["loaders"]},
     )
-    found: list[tuple[float, float, dict[str, float]]] = []
+    share = num_samples / len(train_part(folder))
+    found: list[tuple[float, float, float]] = []
 
     def note(event: Any) -> bool:
-        if event.type == "trial_reported" and (event.epoch or 0.0) > 1.0 and event.samples_per_s:
-            found.append((event.epoch, event.samples_per_s, event.parts_s))
-        return False
+        if event.type == "trial_reported" and event.samples_per_s:
+            waits = event.parts_s["data"] / sum(event.parts_s.values())
+            found.append((event.epoch, event.samples_per_s, waits))
+        return bool(found) and found[-1][0] >= share
 
     with tempfile.TemporaryDirectory() as trial:
         ended = run_trial(TrialTask("r", 0, 0, experiment.model_dump_json(), folder=trial), note)
-    assert ended.state == "complete", ended.traceback
-    # Reports of the second epoch, weighed by the samples that each covers.
-    begins = [1.0, *(epoch for epoch, _, _ in found)]
-    parts = [end - begin for begin, (end, _, _) in zip(begins, found, strict=False)]
-    per_sample_s = sum(part / speed for part, (_, speed, _) in zip(parts, found, strict=True)) / sum(parts)
-    stalls = [
-        part * each["data"] / sum(each.values()) for part, (_, _, each) in zip(parts, found, strict=True)
-    ]
-    return 1.0 / per_sample_s, sum(stalls) / sum(parts)
-
-
-class ByHand:
-    """What a user would write: files and classes, decoded and normalised one by one."""
-
-    def __init__(self, folder: Path) -> None:
-        from workbench.data import load
-
-        train: Any = load("images", {"path": str(folder), "size": SIZE, "cache": "none"}).train
-        self.files, self.targets = train.files, train.targets
-
-    def __len__(self) -> int:
-        return len(self.files)
-
-    def __getitem__(self, index: int) -> Any:
-        import torch
-        from PIL import Image
-
-        with Image.open(self.files[index]) as opened:
-            image = opened.convert("RGB").resize((SIZE, SIZE), Image.Resampling.BILINEAR)
-        pixels = torch.from_numpy(np.asarray(image).transpose(2, 0, 1).copy())
-        return pixels.float() / 127.5 - 1.0, int(self.targets[index])
-
-
-def by_hand(folder: Path, num_workers: int) -> tuple[float, float]:
-    """Do the same as `ours` with torch alone."""
-    import torch
-    from torch.utils.data import DataLoader
-
-    from workbench.models.adapters import build_model
-
-    torch.set_num_threads(1)
-    model = build_model("convnet", {"width": 8}, input_shape=(3, SIZE, SIZE), num_outputs=CLASSES)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    dataset: Any = ByHand(folder)
-    loader = DataLoader(
-        dataset, BATCH, shuffle=True, num_workers=num_workers, persistent_workers=num_workers > 0
+    assert ended.state in ("complete", "pruned", "stopped"), ended.traceback
+    # The first report covers the start of the processes; the others are weighed by their samples.
+    parts = [now[0] - before[0] for before, now in itertools.pairwise(found)]
+    per_sample_s = sum(part / speed for part, (_, speed, _) in zip(parts, found[1:], strict=True)) / sum(
+        parts
     )
-    elapsed_s = waited_s = 0.0
-    for _ in range(2):
-        began_s, waited_s = time.perf_counter(), 0.0
-        batches = iter(loader)
-        while True:
-            wanted_s = time.perf_counter()
-            batch = next(batches, None)
-            waited_s += time.perf_counter() - wanted_s
-            if batch is None:
-                break
-            torch.nn.functional.cross_entropy(model(batch[0]), batch[1]).backward()
-            optimizer.step()
-            optimizer.zero_grad()
-        elapsed_s = time.perf_counter() - began_s
-    return len(dataset) / elapsed_s, waited_s / elapsed_s
+    waits = sum(part * each for part, (_, _, each) in zip(parts, found[1:], strict=True)) / sum(parts)
+    return 1.0 / per_sample_s, waits
+
+
+def run_one(name: str, made: Path, num_samples: int) -> tuple[float, float]:
+    """Train in one way in this process; return samples per second, and the part that waits."""
+    way = WAYS[name]
+    if "rival" not in way:
+        speed, waits = ours(made / "images", way, num_samples)
+    else:
+        files, targets = rivals.read_list(made / "list.json")
+        shards = made / f"shards-{way['rival']}"
+        batches = rivals.make_loader(
+            way["rival"], files, targets, shards, size=SIZE, batch=BATCH, num_workers=way["num_workers"]
+        )
+        speed, waits = rivals.train(
+            batches, size=SIZE, width=WIDTH, num_classes=CLASSES, num_samples=num_samples
+        )
+    return speed, waits
+
+
+def damage(made: Path, environment: dict[str, str]) -> dict[str, int]:
+    """Kill a process that fills a cache, flip bits of what it kept, and return what is found of both."""
+    folder = made / "images"
+    cache = made / "damaged"
+    environment = {**environment, "WORKBENCH_CACHE": str(cache)}
+    child = subprocess.Popen(
+        [*PROGRAM, "--one", "kept decoded", str(made), "--samples", "1000000000"],
+        env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+    )  # fmt: skip
+    images = len(train_part(folder))
+    record_bytes = 4 + 3 * SIZE**2
+    while (
+        not sum(path.stat().st_blocks * 512 for path in cache.glob("*.records")) > record_bytes * images / 2
+    ):
+        assert child.poll() is None, "it ended before half of the images were kept"
+        time.sleep(0.01)
+    os.killpg(child.pid, signal.SIGKILL)
+    child.wait()
+    os.environ["WORKBENCH_CACHE"] = str(cache)
+    kept, fresh = train_part(folder, "auto"), train_part(folder)
+    place = np.empty(record_bytes - 4, np.uint8)
+    usable = [number for number in range(images) if kept.kept.read_into(int(kept.numbers[number]), place)]
+    (records,) = cache.glob("*.records")
+    flipped = np.random.default_rng(1).choice(usable, NUM_FLIPPED, replace=False)
+    with records.open("r+b") as file:
+        for number in flipped:
+            file.seek(int(kept.numbers[number]) * record_bytes + int(number) % record_bytes)
+            byte = file.read(1)[0]
+            file.seek(-1, os.SEEK_CUR)
+            file.write(bytes([byte ^ 1 << int(number) % 8]))
+    found = sum(not kept.kept.read_into(int(kept.numbers[number]), place) for number in flipped)
+    wrong = 0
+    for first in range(0, images, 500):
+        numbers = np.arange(first, min(first + 500, images))
+        same = kept.batch(numbers)[0] == fresh.batch(numbers)[0]
+        wrong += int((~same.all(axis=(1, 2, 3))).sum())
+    return {
+        "images": images, "usable_after_kill": len(usable), "bits_flipped": NUM_FLIPPED, "bits_found": found,
+        "wrong_images": wrong,
+    }  # fmt: skip
 
 
 def main() -> None:
+    """Measure all ways in turns, damage a cache, print the table and write the result."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--images", type=int, default=4000)
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--images", type=int, default=50_000)
+    parser.add_argument("--samples", type=int, default=12_800, help="on which each way trains in a turn")
+    parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--one", nargs=2, metavar=("WAY", "FOLDER"), help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.one:
-        way = WAYS[given.one[0]]
-        folder = Path(given.one[1])
-        print(json.dumps(by_hand(folder, way["by_hand"]) if "by_hand" in way else ours(folder, way)))
+        print(json.dumps(run_one(given.one[0], Path(given.one[1]), given.samples)))
         return
-    found: dict[str, list[tuple[float, float]]] = {name: [] for name in WAYS}
-    with tempfile.TemporaryDirectory() as made:
-        folder = Path(made) / "images"
-        make_images(folder, given.images)
-        environment = {**os.environ, "WORKBENCH_CACHE": str(Path(made) / "cache")}
-        for _ in range(given.repeats):
-            for name in WAYS:
-                done = subprocess.run(
-                    [sys.executable, "-m", "tests.benchmarks.image_loading", "--one", name, str(folder)],
-                    capture_output=True, text=True, check=True, env=environment,
-                )  # fmt: skip
-                found[name].append(tuple(json.loads(done.stdout.splitlines()[-1])))
-    speeds = {name: statistics.median(speed for speed, _ in each) for name, each in found.items()}
-    rows = {
-        name: {
-            "samples_per_s": [speed for speed, _ in each],
-            "median_samples_per_s": speeds[name],
-            "ratio_to_in_the_step": speeds[name] / speeds["in the step"],
-            "waits": statistics.median(waits for _, waits in each),
-        }
-        for name, each in found.items()
-    }
+    os.environ["OMP_NUM_THREADS"] = "1"
+    missing = [rival for rival in rivals.PACKAGES if not rivals.is_installed(rival)]
+    ways = {name: way for name, way in WAYS.items() if way.get("rival") not in missing}
+    found: dict[str, list[tuple[float, float, float]]] = {name: [] for name in ways}
+    loads = [os.getloadavg()[0]]
+    made = Path(tempfile.mkdtemp(prefix="wb-images-"))
+    try:
+        make_images(made / "images", given.images)
+        part = train_part(made / "images")
+        files, targets = [str(file) for file in part.files], [int(target) for target in part.targets]
+        (made / "list.json").write_text(json.dumps({"files": files, "targets": targets}))
+        for rival in rivals.PACKAGES.keys() - missing:
+            rivals.pack(rival, files, targets, made / f"shards-{rival}")
+        environment = {**os.environ, "WORKBENCH_CACHE": str(made / "cache")}
+        filled = _in_process("kept decoded", made, environment, given.images)
+        print(f"the epoch that fills the cache: {filled[0]:.0f} samples/s", flush=True)
+        for turn in range(given.turns):
+            for name in list(ways)[:: 1 if turn % 2 == 0 else -1]:
+                found[name].append(_in_process(name, made, environment, given.samples))
+                speed, waits, _ = found[name][-1]
+                print(f"{name:<26}{speed:8.0f} samples/s, waits {waits:.0%}", flush=True)
+            loads.append(os.getloadavg()[0])
+        damaged = damage(made, environment)
+    finally:
+        shutil.rmtree(made)
+    rows = {name: _row(each, found["in the step"]) for name, each in found.items()}
+    print(f"\nmedians of {given.turns} (least to most)")
     for name, row in rows.items():
+        least, most = row["ratio_interval"]
         print(
-            f"{name:<26}{row['median_samples_per_s']:8.0f} samples/s  {row['ratio_to_in_the_step']:5.2f} x  "
+            f"{name:<26}{row['median_samples_per_s']:8.0f} samples/s  {row['ratio_to_in_the_step']:5.2f} x "
+            f"({least:.2f} to {most:.2f})  {row['processor_ratio']:5.2f} x for a second of the processor  "
             f"waits {row['waits']:4.0%}"
         )
-    machine = {"machine": platform.machine(), "cores": os.cpu_count(), "load": os.getloadavg()}
-    setting = {"images": given.images, "size": SIZE, "batch": BATCH, "repeats": given.repeats}
-    RESULTS.write_text(json.dumps({**setting, **machine, "ways": rows}, indent=2) + "\n")
+    print(f"left out, as they are not installed: {', '.join(missing) or 'none'}\ndamage: {damaged}")
+    report = {
+        "images": given.images, "samples": given.samples, "pixels": PIXELS, "size": SIZE, "batch": BATCH,
+        "width": WIDTH, "turns": given.turns, "left_out": missing, "machine": platform.machine(),
+        "cores": os.cpu_count(), "load": loads, "filling_samples_per_s": filled[0], "ways": rows,
+        "damage": damaged,
+    }  # fmt: skip
+    RESULTS.write_text(json.dumps(report, indent=2) + "\n")
+
+
+def _in_process(
+    name: str, made: Path, environment: dict[str, str], num_samples: int
+) -> tuple[float, float, float]:
+    """Train in a process; return samples per second, the part that waits, and per second of the processor.
+
+    The processor time includes the start of the process and its loaders, which is the same for all ways.
+    """
+    began = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run(
+        [*PROGRAM, "--one", name, str(made), "--samples", str(num_samples)],
+        stdout=subprocess.PIPE, text=True, check=True, env=environment,
+    )  # fmt: skip
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    used_s = ended.ru_utime + ended.ru_stime - began.ru_utime - began.ru_stime
+    speed, waits = json.loads(done.stdout.splitlines()[-1])
+    return speed, waits, num_samples / used_s
+
+
+def _row(
+    each: list[tuple[float, float, float]], in_the_step: list[tuple[float, float, float]]
+) -> dict[str, Any]:
+    """Return the medians of a way; it is compared with loading in the step in the same turn."""
+    ratios = [one[0] / other[0] for one, other in zip(each, in_the_step, strict=True)]
+    used = [one[2] / other[2] for one, other in zip(each, in_the_step, strict=True)]
+    return {
+        "samples_per_s": [speed for speed, _, _ in each],
+        "median_samples_per_s": statistics.median(speed for speed, _, _ in each),
+        "ratio_to_in_the_step": statistics.median(ratios),
+        "ratio_interval": [min(ratios), max(ratios)],
+        "processor_ratio": statistics.median(used),
+        "waits": statistics.median(waits for _, waits, _ in each),
+    }
 
 
 if __name__ == "__main__":

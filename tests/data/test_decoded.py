@@ -150,4 +150,4 @@ def test_images_that_are_decoded_faster_than_read_are_not_kept(tmp_path: Path) -
     kept = open_decoded(["a", "b"], 2**20, "v", folder=tmp_path)
     assert kept is not None
     pixels = bytes(2**20)
-    assert not is_worth_keeping(kept, 2, lambda number: pixels)
+    assert not is_worth_keeping(kept, [0, 1], lambda number: pixels)

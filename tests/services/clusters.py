@@ -147,7 +147,9 @@ class Cluster:
         """Where Ray keeps the files of the head."""
         return self._temp_dir / self.head.name
 
-    def add(self, num_cpus: int = 1, place: Place | None = None) -> Node:
+    def add(
+        self, num_cpus: int = 1, place: Place | None = None, environment: dict[str, str] | None = None
+    ) -> Node:
         """Start another node, here or at a place of a network, and wait until it has joined."""
         number = len(self._started) + 1
         node = self._start(
@@ -159,6 +161,7 @@ class Cluster:
                 f"--node-ip-address={_loopback(number) if place is None else place.address}",
             ],
             () if place is None else place.prefix,
+            environment,
         )
         self.nodes.append(node)
         self._await_start(node)
@@ -199,12 +202,18 @@ class Cluster:
             return False
         return True
 
-    def _start(self, name: str, words: list[str], prefix: tuple[str, ...] = ()) -> Node:
+    def _start(
+        self,
+        name: str,
+        words: list[str],
+        prefix: tuple[str, ...] = (),
+        environment: dict[str, str] | None = None,
+    ) -> Node:
         log = (self.folder / f"{name}.log").open("ab")
         command = subprocess.Popen(
             [*prefix, sys.executable, *_START, *words],
-            env=self.environment, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-            start_new_session=True,
+            env=self.environment | (environment or {}), cwd=self.folder, stdin=subprocess.DEVNULL,
+            stdout=log, stderr=log, start_new_session=True,
         )  # fmt: skip
         log.close()
         self._started.append(Node(command, name))

@@ -18,16 +18,21 @@ class S3Server:
     """One server, which forgets all when it ends."""
 
     def __init__(self) -> None:
-        self._port = free_port()
+        self.port = free_port()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "moto.server", "--host", "127.0.0.1", "--port", str(self._port)],
+            [sys.executable, "-m", "moto.server", "--host", "127.0.0.1", "--port", str(self.port)],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
         self._make_bucket()
 
-    def url(self, path: str) -> str:
-        """The URL of a place in its bucket, with the keys, as people write it."""
-        place = f"endpoint_override=127.0.0.1:{self._port}&scheme=http&region=us-east-1"
+    def url(self, path: str, port: int | None = None) -> str:
+        """The URL of a place in its bucket, with the keys, as people write it.
+
+        Args:
+            path: The place.
+            port: Of what passes requests on to the server; None for its own.
+        """
+        place = f"endpoint_override=127.0.0.1:{port or self.port}&scheme=http&region=us-east-1"
         return f"s3://key:secret@{BUCKET}/{path}?{place}"
 
     def close(self) -> None:
@@ -36,7 +41,7 @@ class S3Server:
         self._process.wait()
 
     def _make_bucket(self) -> None:
-        asking = urllib.request.Request(f"http://127.0.0.1:{self._port}/{BUCKET}", method="PUT")
+        asking = urllib.request.Request(f"http://127.0.0.1:{self.port}/{BUCKET}", method="PUT")
 
         def is_made() -> bool:
             try:

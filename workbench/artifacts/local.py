@@ -98,9 +98,9 @@ class LocalArtifacts(Artifacts):
         """Return whether a file or folder of that name exists."""
         return (self.path / name).exists()
 
-    def sizes(self, name: str = "") -> dict[str, int]:
-        """Return the size in bytes of every file below, by its name from here."""
-        found: dict[str, int] = {}
+    def stamps(self, name: str = "") -> dict[str, tuple[int, int]]:
+        """Return the size in bytes and the time of change of every file below, by its name from here."""
+        found: dict[str, tuple[int, int]] = {}
         folders = [self.path / name]
         while folders:
             with (
@@ -115,7 +115,8 @@ class LocalArtifacts(Artifacts):
                     with contextlib.suppress(FileNotFoundError):
                         status = item.stat(follow_symlinks=False)
                         if stat.S_ISREG(status.st_mode):
-                            found[Path(item.path).relative_to(self.path).as_posix()] = status.st_size
+                            file = Path(item.path).relative_to(self.path).as_posix()
+                            found[file] = status.st_size, status.st_mtime_ns
         return found
 
     def delete(self, name: str) -> None:

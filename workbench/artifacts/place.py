@@ -58,8 +58,16 @@ class Artifacts(ABC):
         """Return whether a file or folder of that name exists."""
 
     @abstractmethod
+    def stamps(self, name: str = "") -> dict[str, tuple[int, int]]:
+        """Return what changes with each file at any depth below a folder, by its name from here.
+
+        Returns:
+            Its size in bytes, and when it was changed, in nanoseconds since 1970.
+        """
+
     def sizes(self, name: str = "") -> dict[str, int]:
         """Return the size in bytes of every file at any depth below a folder, by its name from here."""
+        return {file: size_bytes for file, (size_bytes, _) in self.stamps(name).items()}
 
     @abstractmethod
     def delete(self, name: str) -> None:

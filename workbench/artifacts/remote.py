@@ -114,15 +114,15 @@ class RemoteArtifacts(Artifacts):
         with self._open(name) as (filesystem, path):
             return filesystem.get_file_info(path).type != FileType.NotFound
 
-    def sizes(self, name: str = "") -> dict[str, int]:
-        """Return the size in bytes of every file below, by its name from here."""
+    def stamps(self, name: str = "") -> dict[str, tuple[int, int]]:
+        """Return the size in bytes and the time of change of every file below, by its name from here."""
         from pyarrow.fs import FileSelector
 
         with self._open() as (filesystem, root):
             path = f"{root}/{name}" if name else root
             selector = FileSelector(path, recursive=True, allow_not_found=True)
             return {
-                info.path[len(root) :].lstrip("/"): info.size
+                info.path[len(root) :].lstrip("/"): (info.size, info.mtime_ns or 0)
                 for info in filesystem.get_file_info(selector)
                 if info.is_file
             }

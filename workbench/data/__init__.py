@@ -11,16 +11,16 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from workbench.data.options import DatasetOptions
+from workbench.data.options import DatasetOptions, existing_path, is_url
 from workbench.data.splits import Datasets, Split, Task
-from workbench.errors import WorkbenchError
+from workbench.errors import DataError, WorkbenchError
 from workbench.experiment.components import Component
 from workbench.registry import Registry, load_object
 
 if TYPE_CHECKING:
     from workbench.data.table_summary import TableSummary
 
-__all__ = ["DATASETS", "Datasets", "Split", "check_options", "load", "summary_of", "task_of"]
+__all__ = ["DATASETS", "Datasets", "Split", "check_options", "check_path", "load", "summary_of", "task_of"]
 
 DATASETS = Registry(
     "dataset",
@@ -53,6 +53,22 @@ def check_options(name: str, options: Mapping[str, Any]) -> DatasetOptions:
     """
     kind: type[DatasetOptions] = DATASETS.load(name, field="data")
     return kind.parse(options, name=name)
+
+
+def check_path(name: str, path: str) -> None:
+    """Refuse the path of a named data set where nothing is, or a URL where it reads none.
+
+    Args:
+        name: The name of the data set.
+        path: What was written as its path.
+
+    Raises:
+        DataError: If it cannot be read.
+    """
+    if not is_url(path):
+        existing_path(Path(path))
+    elif name in DATASETS and not DATASETS.load(name, field="data").reads_urls:
+        raise DataError(f"{name} reads files of this machine only", field="data.path")
 
 
 def task_of(data: Component) -> Task | None:

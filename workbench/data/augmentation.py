@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from workbench.data.batches import Groups
 from workbench.data.ordered import OrderedSplit
 from workbench.data.splits import BeforeSample, Datasets
 from workbench.errors import ExperimentError
@@ -76,6 +77,11 @@ class AugmentedSplit:
 
     def __len__(self) -> int:
         return len(self.split)
+
+    @property
+    def shuffle_groups(self) -> Groups | None:
+        """Samples that should be visited near each other; see `batches.Groups`."""
+        return getattr(self.split, "shuffle_groups", None)
 
     def batch(self, indices: np.ndarray, *, before_sample: BeforeSample | None = None) -> tuple[Any, Any]:
         """Return changed inputs and, where samples are mixed, targets as shares of classes."""

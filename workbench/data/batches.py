@@ -7,13 +7,24 @@ contiguous part for each worker. Nothing is dropped and nothing is repeated, the
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 
 Indices = np.ndarray
 
 
-def epoch_indices(num_samples: int, *, epoch: int, seed: int, shuffle: bool) -> Indices:
+class Groups(NamedTuple):
+    """Samples that are fetched together, and how many groups may be in use at a time."""
+
+    of_sample: np.ndarray
+    """The number of the group of each sample."""
+    num_at_once: int
+
+
+def epoch_indices(
+    num_samples: int, *, epoch: int, seed: int, shuffle: bool, groups: Groups | None = None
+) -> Indices:
     """Return the order in which an epoch visits the samples.
 
     Args:
@@ -21,13 +32,19 @@ def epoch_indices(num_samples: int, *, epoch: int, seed: int, shuffle: bool) -> 
         epoch: Which epoch, from 0.
         seed: Seed of the training; each (seed, epoch) has its own order.
         shuffle: Whether to visit them in random order; otherwise from first to last.
+        groups: Samples that should be visited near each other; None to visit all in any order.
 
     Returns:
         All indices from 0 to num_samples - 1, int64.
     """
     if not shuffle:
         return np.arange(num_samples)
-    return np.random.default_rng([seed, epoch]).permutation(num_samples)
+    rng = np.random.default_rng([seed, epoch])
+    if groups is None:
+        return rng.permutation(num_samples)
+    # Groups come in random order, and each is spread over the time of as many as may be in use at a time.
+    begins = rng.permutation(int(groups.of_sample.max(initial=0)) + 1)
+    return np.argsort(begins[groups.of_sample] + rng.uniform(0, groups.num_at_once - 1, num_samples))
 
 
 def num_batches(num_samples: int, global_batch: int) -> int:
@@ -36,7 +53,14 @@ def num_batches(num_samples: int, global_batch: int) -> int:
 
 
 def global_batches(
-    num_samples: int, *, global_batch: int, epoch: int, seed: int, shuffle: bool, start: int = 0
+    num_samples: int,
+    *,
+    global_batch: int,
+    epoch: int,
+    seed: int,
+    shuffle: bool,
+    start: int = 0,
+    groups: Groups | None = None,
 ) -> Iterator[Indices]:
     """Walk through the global batches of an epoch.
 
@@ -47,11 +71,12 @@ def global_batches(
         seed: Seed of the training.
         shuffle: Whether the epoch has a random order.
         start: Number of batches completed before an interruption.
+        groups: Samples that should be visited near each other.
 
     Yields:
         The indices of each batch.
     """
-    order = epoch_indices(num_samples, epoch=epoch, seed=seed, shuffle=shuffle)
+    order = epoch_indices(num_samples, epoch=epoch, seed=seed, shuffle=shuffle, groups=groups)
     for first in range(start * global_batch, num_samples, global_batch):
         yield order[first : first + global_batch]
 

@@ -11,22 +11,22 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import shutil
+import statistics
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from time import perf_counter
 
+import numpy as np
+
 from workbench.artifacts.local import make_private
 from workbench.data.cache import cache_folder
-from workbench.errors import ExperimentError
-from workbench.formatting import parse_bytes
+from workbench.data.disk_room import DECODED, has_room
 
-LIMIT_VARIABLE = "WORKBENCH_CACHE_LIMIT"
-DEFAULT_LIMIT_BYTES = 20 * 10**9
-_PREFIX, _SUFFIX = "decoded-", ".records"
+_PREFIX = "decoded-"
 _CHECKSUM_BYTES = 4
-_NUM_TIMED = 8
+NUM_TIMED = 8
+"""How many images are measured."""
 _WORTH = 2.0
 """How many times as long as reading a record decoding must take to be kept."""
 
@@ -34,34 +34,38 @@ _WORTH = 2.0
 class DecodedImages:
     """The decoded images of one list of files, at one size."""
 
-    def __init__(self, path: Path, files: Sequence[str], record_bytes: int) -> None:
+    def __init__(self, path: Path, versions: Sequence[int], record_bytes: int) -> None:
         """Open or make the file; what it holds already is used.
 
         Args:
             path: The file of records.
-            files: The image files; the position of one is the number of its record.
+            versions: A number for each image, by the number of its record; it changes with the source.
             record_bytes: Bytes of the pixels of an image.
 
         Raises:
             OSError: If it cannot be made.
         """
         self._path, self._record_bytes = path, record_bytes
-        self._versions = [_version(file) for file in files]
+        self._versions = versions
         self._file: int | None = None
         make_private(path.parent)
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
         os.utime(path)  # the most recently used
 
-    def read(self, number: int) -> bytes | None:
-        """Return the pixels of an image; None where they are not there, or damaged."""
+    def read_into(self, number: int, pixels: np.ndarray) -> bool:
+        """Read the pixels of an image into an array, and return whether they are there and undamaged.
+
+        Args:
+            number: The image.
+            pixels: Contiguous, uint8; it holds anything afterwards where the answer is no.
+        """
+        checksum = bytearray(_CHECKSUM_BYTES)
         try:
-            record = os.pread(self._descriptor, _CHECKSUM_BYTES + self._record_bytes, self._offset(number))
+            num_read = os.preadv(self._descriptor, [checksum, pixels], self._offset(number))  # type: ignore[list-item]
         except OSError:  # the disk fails here, and the source may lie elsewhere
-            return None
-        pixels = record[_CHECKSUM_BYTES:]
-        if len(pixels) < self._record_bytes or record[:_CHECKSUM_BYTES] != self._checksum(number, pixels):
-            return None
-        return pixels
+            return False
+        is_whole = num_read == _CHECKSUM_BYTES + self._record_bytes
+        return is_whole and checksum == self._checksum(number, pixels)
 
     def write(self, number: int, pixels: bytes) -> None:
         """Keep the pixels of an image; on a full disk they are not kept."""
@@ -77,7 +81,7 @@ class DecodedImages:
     def _offset(self, number: int) -> int:
         return number * (_CHECKSUM_BYTES + self._record_bytes)
 
-    def _checksum(self, number: int, pixels: bytes) -> bytes:
+    def _checksum(self, number: int, pixels: bytes | np.ndarray) -> bytes:
         # A record that was never written is zeros, which must not match.
         return (zlib.crc32(pixels, self._versions[number]) or 1).to_bytes(_CHECKSUM_BYTES, "little")
 
@@ -90,17 +94,20 @@ class DecodedImages:
 
 
 def open_decoded(
-    files: Sequence[str], record_bytes: int, made_with: str, *, folder: Path | None = None
+    files: Sequence[str],
+    record_bytes: int,
+    made_with: str,
+    *,
+    versions: Sequence[int] | None = None,
+    folder: Path | None = None,
 ) -> DecodedImages | None:
-    """Return the decoded images of some files, after making room for them.
-
-    The cache holds at most `WORKBENCH_CACHE_LIMIT` bytes, 20 GB by default, and half of the disk's free room;
-    what was not used for longest is deleted.
+    """Return the decoded images of some files, after making room for them; see `disk_room`.
 
     Args:
-        files: The image files.
+        files: The image files, or what identifies them.
         record_bytes: Bytes of the pixels of an image.
         made_with: What the pixels depend on besides: sizes, versions.
+        versions: A number for each file, which changes with it; None to take it from files of this machine.
         folder: Folder of the cache; the default one if None.
 
     Returns:
@@ -112,69 +119,35 @@ def open_decoded(
     """
     folder = folder or cache_folder()
     digest = hashlib.sha256("\n".join([made_with, *files]).encode()).hexdigest()[:32]
-    path = folder / f"{_PREFIX}{digest}{_SUFFIX}"
+    path = folder / f"{_PREFIX}{digest}{DECODED}"
     make_private(folder)
-    needed_bytes = len(files) * (_CHECKSUM_BYTES + record_bytes)
-    held_bytes = _held_bytes(path) if path.exists() else 0
-    limit_bytes = min(_limit_bytes(), held_bytes + shutil.disk_usage(folder).free // 2)
-    if needed_bytes > limit_bytes:
+    if not has_room(path, len(files) * (_CHECKSUM_BYTES + record_bytes)):
         return None
-    _make_room(folder, _limit_bytes() - needed_bytes, keep=path)
-    return DecodedImages(path, files, record_bytes)
+    if versions is None:
+        versions = [_version(file) for file in files]
+    return DecodedImages(path, versions, record_bytes)
 
 
-def is_worth_keeping(kept: DecodedImages, num_images: int, decode: Callable[[int], bytes]) -> bool:
+def is_worth_keeping(kept: DecodedImages, numbers: Sequence[int], decode: Callable[[int], bytes]) -> bool:
     """Measure whether decoding images takes longer than reading what was kept of them.
 
     Args:
         kept: Where to keep some.
-        num_images: How many images there are.
+        numbers: The images to measure, at least one.
         decode: Returns the pixels of an image by its number.
     """
-    numbers = range(0, num_images, max(1, num_images // _NUM_TIMED))[:_NUM_TIMED]
-    began_s = perf_counter()
-    decoded = [decode(number) for number in numbers]
-    decoding_s = perf_counter() - began_s
-    for number, pixels in zip(numbers, decoded, strict=True):
-        kept.write(number, pixels)
-    began_s = perf_counter()
+    decoding_s, reading_s = [], []
     for number in numbers:
-        kept.read(number)
-    return decoding_s > _WORTH * (perf_counter() - began_s)
-
-
-def _make_room(folder: Path, limit_bytes: int, *, keep: Path) -> None:
-    """Delete what was not used for longest until the rest holds at most `limit_bytes`."""
-    others = [path for path in folder.glob(f"{_PREFIX}*{_SUFFIX}") if path != keep]
-    total_bytes = sum(map(_held_bytes, others))
-    for path in sorted(others, key=_used_unix_s):
-        if total_bytes <= limit_bytes:
-            return
-        total_bytes -= _held_bytes(path)
-        path.unlink(missing_ok=True)  # processes that have it open keep reading it
-
-
-def _held_bytes(path: Path) -> int:
-    """Return what a file takes of the disk, which is less than its length while records are missing."""
-    try:
-        return path.stat().st_blocks * 512
-    except FileNotFoundError:  # another process has made room
-        return 0
-
-
-def _used_unix_s(path: Path) -> float:
-    try:
-        return path.stat().st_mtime
-    except FileNotFoundError:
-        return 0.0
-
-
-def _limit_bytes() -> int:
-    given = os.environ.get(LIMIT_VARIABLE)
-    try:
-        return DEFAULT_LIMIT_BYTES if given is None else int(parse_bytes(given))
-    except ExperimentError as error:
-        raise error.about(LIMIT_VARIABLE) from error
+        began_s = perf_counter()
+        pixels = decode(number)
+        decoding_s.append(perf_counter() - began_s)
+        kept.write(number, pixels)
+        place = np.empty(len(pixels), np.uint8)
+        began_s = perf_counter()
+        kept.read_into(number, place)
+        reading_s.append(perf_counter() - began_s)
+    # Medians: other work may interrupt this process for longer than all of it takes.
+    return statistics.median(decoding_s) > _WORTH * statistics.median(reading_s)
 
 
 def _version(file: str) -> int:

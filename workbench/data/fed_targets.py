@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from workbench.data.batches import Groups
 from workbench.data.ordered import OrderedSplit
 from workbench.data.splits import Datasets, Split
 
@@ -36,6 +37,10 @@ class _FedSplit:
     @property
     def draws_samples(self) -> bool:
         return getattr(self.split, "draws_samples", False)
+
+    @property
+    def shuffle_groups(self) -> Groups | None:
+        return getattr(self.split, "shuffle_groups", None)
 
     def batch(self, indices: np.ndarray, **how: Any) -> tuple[Any, Any]:
         inputs, targets = self.split.batch(indices, **how)

@@ -4,39 +4,49 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
+from io import BytesIO
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 from pydantic import Field
 
-from workbench.data.decoded import DecodedImages, is_worth_keeping, open_decoded
-from workbench.data.options import DatasetOptions, existing_path
+from workbench.artifacts import open_artifacts
+from workbench.data.batches import Groups
+from workbench.data.cache import cache_folder
+from workbench.data.decoded import NUM_TIMED, DecodedImages, is_worth_keeping, open_decoded
+from workbench.data.image_folders import (
+    ENDINGS,
+    Listed,
+    list_clients,
+    list_folder,
+    list_remote,
+    part_names,
+)
+from workbench.data.options import DatasetOptions, existing_path, is_url
 from workbench.data.reading import Reading, some_of
+from workbench.data.shard_server import fetcher
+from workbench.data.shards import WINDOW_SHARDS, RemoteFiles, ShardReader
 from workbench.data.splits import Datasets, Split, Task, split_indices
-from workbench.errors import DataError, ExperimentError
+from workbench.errors import ArtifactsError, DataError, ExperimentError
 
-ENDINGS = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
-PARTS = {
-    "train": ("train", "training"),
-    "validation": ("validation", "valid", "val"),
-    "test": ("test", "testing"),
-}
 _MADE_WITH = "RGB or L, bilinear, 1"
 """Changes whenever pixels are made differently from the same file."""
 MIDDLE = 127.5
 """The value of a pixel that becomes 0."""
-Listed = tuple[tuple[str, ...], np.ndarray, np.ndarray]
 
 
 class ImagesOptions(DatasetOptions):
     """A folder with one subfolder of images for each class, or with such folders in train, validation, test.
 
     Without a validation folder, images of train are held out. Images are resized to squares; values go
-    from -1 (black) to 1 (white).
+    from -1 (black) to 1 (white). Files of a URL are kept on the node's disk, and read from there once per
+    cluster.
     """
 
-    path: Path = Field(description="The folder.")
+    reads_urls = True
+
+    path: str | Path = Field(description="The folder, or its URL, such as `s3://bucket/images`.")
     size: int = Field(64, ge=8, le=1024, description="Height and width in pixels.")
     channels: Literal[1, 3] = Field(3, description="1 for grey, 3 for red, green and blue.")
     validation_fraction: float = Field(
@@ -58,20 +68,35 @@ class ImagesOptions(DatasetOptions):
         """Return the task; see DatasetOptions.find_task."""
         return "classification"
 
+    def check_source(self) -> None:
+        """Refuse a URL that leads nowhere; see DatasetOptions.check_source."""
+        if not is_url(self.path):
+            return
+        place = open_artifacts(self.path)
+        try:
+            is_there = place.exists("")
+        except ArtifactsError as error:
+            raise DataError(error.problem, field="data.path", next_step=error.next_step) from error
+        if not is_there:
+            raise DataError(f"{place} does not exist", field="data.path")
+
     def load(self, *, seed: int, cache: Path | None) -> Datasets:
         """List and split the images; see DatasetOptions.load."""
-        folder = existing_path(self.path)
-        owners = of_files = None
-        listed: dict[str, Listed] = {}
-        if self.client_folders:
-            whole, of_files = _list_clients(folder)
+        source = of_files = owners = None
+        if is_url(self.path):
+            source = self._open_remote(cache)
+            listed = list_remote(source.files)
+        elif self.client_folders:
+            whole, of_files = list_clients(existing_path(Path(self.path)))
+            listed = {"train": whole}
         else:
-            listed = {part: _list(folder / name) for part, name in _part_names(folder).items()}
-            whole = listed.get("train") or _list(folder)
-        names, train = whole[0], self._split(whole, cache)
-        for part, (part_names, _, _) in listed.items():
-            if part_names != names:
-                different = ", ".join(sorted(set(names) ^ set(part_names)))
+            folder = existing_path(Path(self.path))
+            listed = {part: list_folder(folder / name) for part, name in part_names(folder).items()}
+            listed = listed or {"train": list_folder(folder)}
+        names, train = listed["train"].class_names, self._split(listed["train"], cache, source)
+        for part, other in listed.items():
+            if other.class_names != names:
+                different = ", ".join(sorted(set(names) ^ set(other.class_names)))
                 raise DataError(f"train and {part} have different classes: {different}", field="data.path")
         if "validation" in listed:
             if "validation_fraction" in self.model_fields_set:
@@ -80,7 +105,7 @@ class ImagesOptions(DatasetOptions):
                     field="data.validation_fraction",
                     next_step="Remove one of the two.",
                 )
-            validation = self._split(listed["validation"], cache)
+            validation = self._split(listed["validation"], cache, source)
         else:
             kept, held_out = split_indices(
                 len(train), validation_fraction=self.validation_fraction, seed=seed, classes=train.targets
@@ -93,7 +118,7 @@ class ImagesOptions(DatasetOptions):
             task="classification",
             train=train,
             validation=validation,
-            test=self._split(listed["test"], cache) if "test" in listed else None,
+            test=self._split(listed["test"], cache, source) if "test" in listed else None,
             input_shape=(self.channels, self.size, self.size),
             num_outputs=len(names),
             class_names=names,
@@ -104,9 +129,20 @@ class ImagesOptions(DatasetOptions):
         """Return how pixels from 0 to 255 become inputs; see DatasetOptions.reading."""
         return pixel_reading(self.load(seed=seed, cache=None).train)
 
-    def _split(self, listed: Listed, cache: Path | None) -> FolderSplit:
-        _, files, targets = listed
-        split = FolderSplit(files, targets, self.size, self.channels)
+    def _open_remote(self, cache: Path | None) -> ShardReader:
+        if self.client_folders:
+            raise ExperimentError(
+                "folders of clients are read from this machine only", field="data.client_folders",
+                next_step="Copy the folder here, and write its path.",
+            )  # fmt: skip
+        files = RemoteFiles(str(self.path), ENDINGS)
+        folder = cache or cache_folder()
+        return ShardReader(files, folder, fetcher(files, folder))
+
+    def _split(self, listed: Listed, cache: Path | None, source: ShardReader | None) -> FolderSplit:
+        split = FolderSplit(
+            listed.files, listed.targets, self.size, self.channels, numbers=listed.numbers, source=source
+        )
         return split if self.cache == "none" else split.keeping_decoded(cache)
 
 
@@ -128,7 +164,9 @@ class FolderSplit:
     kept: DecodedImages | None = field(default=None, repr=False)
     """Where decoded images are kept; None to decode them whenever they are needed."""
     numbers: np.ndarray | None = field(default=None, repr=False)
-    """The number of each image there; None where they are all of them."""
+    """The number of each image there, and in `source`; None where they are all of them."""
+    source: ShardReader | None = field(default=None, repr=False)
+    """Where files of a URL are read; None for files of this machine."""
 
     def __len__(self) -> int:
         return len(self.files)
@@ -139,8 +177,13 @@ class FolderSplit:
         Raises:
             DataError: If a file cannot be decoded; it names the file.
         """
-        images = np.stack([self._pixels(int(index)) for index in indices])
-        return images.astype(np.float32) / MIDDLE - 1.0, self.targets[indices]
+        pixels = np.empty((len(indices), self.channels, self.size, self.size), np.uint8)
+        for place, index in zip(pixels, indices, strict=True):
+            self._fill(place, int(index))
+        # Divided and shifted in place: batches are large, and every further array costs as much as reading.
+        inputs = np.divide(pixels, np.float32(MIDDLE), dtype=np.float32)
+        inputs -= 1.0
+        return inputs, self.targets[indices]
 
     def part(self, indices: np.ndarray) -> FolderSplit:
         """Return the images at `indices`, which share what is kept of all of them."""
@@ -151,42 +194,58 @@ class FolderSplit:
     def _numbers(self) -> np.ndarray:
         return np.arange(len(self.files)) if self.numbers is None else self.numbers
 
+    @property
+    def shuffle_groups(self) -> Groups | None:
+        """The shard of each image, where not all of them may be in use at a time."""
+        if self.source is None or self.source.files.is_in_use_at_once:
+            return None
+        return Groups(self.source.files.shard_of[self._numbers], WINDOW_SHARDS)
+
     def keeping_decoded(self, folder: Path | None) -> FolderSplit:
         """Return the same images, kept decoded where there is room and where reading that is faster.
 
         Args:
             folder: Folder of the cache; the default one if None.
         """
-        files = [str(file) for file in self.files]
         made_with = f"{self.size} {self.channels} {_MADE_WITH}"
+        files, versions = [str(file) for file in self.files], None
+        measured = np.arange(0, len(files), max(1, len(files) // NUM_TIMED))
+        if self.source is not None:
+            remote = self.source.files
+            files, versions = [f"{remote.shown}/{name}" for name in remote.names], remote.versions
+            # Of one shard, which must be fetched in any case.
+            measured = np.flatnonzero(remote.shard_of[self._numbers] == remote.shard_of[self._numbers[0]])
+        index_of = {int(self._numbers[index]): int(index) for index in measured[:NUM_TIMED]}
         try:
-            kept = open_decoded(files, self.channels * self.size**2, made_with, folder=folder)
+            kept = open_decoded(
+                files, self.channels * self.size**2, made_with, versions=versions, folder=folder
+            )
+            if self.source is not None:
+                self.source.read(next(iter(index_of)))
             if kept is None or not is_worth_keeping(
-                kept, len(files), lambda number: self._decode(files[number]).tobytes()
+                kept, list(index_of), lambda number: self._decode(index_of[number]).tobytes()
             ):
                 return self
         except (OSError, DataError):  # without room for a cache, or with a file that training will name
             return self
         return replace(self, kept=kept)
 
-    def _pixels(self, index: int) -> np.ndarray:
-        """Return an image as uint8, from where it is kept if it is there."""
-        path = str(self.files[index])
-        if self.kept is None:
-            return self._decode(path)
+    def _fill(self, pixels: np.ndarray, index: int) -> None:
+        """Write the pixels of an image, from where they are kept if they are there."""
         number = index if self.numbers is None else int(self.numbers[index])
-        pixels = self.kept.read(number)
-        if pixels is not None:
-            return np.frombuffer(pixels, np.uint8).reshape(self.channels, self.size, self.size)
-        decoded = self._decode(path)
-        self.kept.write(number, decoded.tobytes())
-        return decoded
+        if self.kept is not None and self.kept.read_into(number, pixels):
+            return
+        pixels[:] = self._decode(index)
+        if self.kept is not None:
+            self.kept.write(number, pixels.tobytes())
 
-    def _decode(self, path: str) -> np.ndarray:
+    def _decode(self, index: int) -> np.ndarray:
         from PIL import Image
 
+        path: str = str(self.files[index])
+        content = None if self.source is None else BytesIO(self.source.read(int(self._numbers[index])))
         try:
-            with Image.open(path) as opened:
+            with Image.open(content or path) as opened:
                 image = opened.convert("L" if self.channels == 1 else "RGB")
                 pixels = np.asarray(image.resize((self.size, self.size), Image.Resampling.BILINEAR))
         except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
@@ -196,72 +255,6 @@ class FolderSplit:
                 next_step="Repair the file or move it out of the folder.",
             ) from error
         return pixels[None] if self.channels == 1 else pixels.transpose(2, 0, 1)
-
-
-def _part_names(folder: Path) -> dict[str, str]:
-    """Return the subfolders of a split made by hand; empty if there is no train folder."""
-    found = {
-        part: next((name for name in names if (folder / name).is_dir()), None)
-        for part, names in PARTS.items()
-    }
-    if found["train"] is None and found["validation"] is not None:
-        raise DataError(
-            f"{folder} holds {found['validation']} but no train folder",
-            field="data.path",
-            allowed="train beside validation, or one folder for each class",
-        )
-    return {part: name for part, name in found.items() if name is not None and found["train"] is not None}
-
-
-def _list(folder: Path) -> Listed:
-    if not folder.is_dir():
-        raise DataError(f"{folder} is not a folder", field="data.path", allowed="one folder for each class")
-    class_folders = sorted(entry for entry in folder.iterdir() if entry.is_dir() and entry.name[0] != ".")
-    if len(class_folders) < 2:
-        raise DataError(
-            f"{folder} holds {len(class_folders)} class folder(s)",
-            field="data.path",
-            allowed="at least two folders, one for each class",
-        )
-    files: list[str] = []
-    targets: list[int] = []
-    for number, class_folder in enumerate(class_folders):
-        found = sorted(str(file) for file in class_folder.rglob("*") if file.suffix.lower() in ENDINGS)
-        if not found:
-            raise DataError(
-                f"the class {class_folder.name} has no image",
-                field="data.path",
-                allowed=sorted(ENDINGS),
-                next_step=f"Put images into {class_folder} or remove it.",
-            )
-        files += found
-        targets += [number] * len(found)
-    return tuple(entry.name for entry in class_folders), np.array(files), np.array(targets, dtype=np.int64)
-
-
-def _list_clients(folder: Path) -> tuple[Listed, np.ndarray]:
-    """Return what all clients hold, and the client of each file.
-
-    A client need not have every class.
-    """
-    clients = sorted(entry for entry in folder.iterdir() if entry.is_dir() and entry.name[0] != ".")
-    found = [
-        (str(file), file.relative_to(client).parts[0], number)
-        for number, client in enumerate(clients)
-        for file in sorted(client.glob("*/**/*"))
-        if file.suffix.lower() in ENDINGS
-    ]
-    names = tuple(sorted({name for _, name, _ in found}))
-    without = sorted(set(range(len(clients))) - {number for *_, number in found})
-    if without or len(names) < 2:
-        problem = f"{clients[without[0]].name} has no image" if without else f"there are {len(names)} classes"
-        raise DataError(
-            f"{folder} is not a folder of clients: {problem}", field="data.client_folders",
-            allowed="CLIENT/CLASS/IMAGE, with at least two classes in all",
-        )  # fmt: skip
-    files, classes, owners = zip(*found, strict=True)
-    targets = np.array([names.index(name) for name in classes], dtype=np.int64)
-    return (names, np.array(files), targets), np.array(owners)
 
 
 def pixel_reading(train: Split) -> Reading:

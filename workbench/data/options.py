@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from typing_extensions import Self
@@ -23,6 +23,9 @@ class DatasetOptions(BaseModel, ABC):
     """Options of a named data set, which also load it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    reads_urls: ClassVar[bool] = False
+    """Whether `path` may be a URL."""
 
     @classmethod
     def parse(cls, options: Mapping[str, Any], *, name: str) -> Self:
@@ -96,6 +99,11 @@ class DatasetOptions(BaseModel, ABC):
             Names of the columns and the cells of each row, the target last; None if it is not a table.
         """
         return None
+
+
+def is_url(path: str | Path) -> bool:
+    """Return whether data lies behind a URL rather than at a path of this machine."""
+    return isinstance(path, str) and "://" in path
 
 
 def existing_path(path: Path, *, field: str = "data.path") -> Path:

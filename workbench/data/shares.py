@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from workbench.data.batches import Groups
 from workbench.data.ordered import OrderedSplit
 from workbench.data.splits import ArraySplit, Datasets, Split
 from workbench.errors import ExperimentError
@@ -58,6 +59,11 @@ class _ChosenSplit:
     @property
     def draws_samples(self) -> bool:
         return getattr(self.split, "draws_samples", False)
+
+    @property
+    def shuffle_groups(self) -> Groups | None:
+        groups = getattr(self.split, "shuffle_groups", None)
+        return None if groups is None else groups._replace(of_sample=groups.of_sample[self.indices])
 
     def batch(self, indices: np.ndarray, **how: Any) -> tuple[Any, Any]:
         return self.split.batch(self.indices[indices], **how)

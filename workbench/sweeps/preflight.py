@@ -13,11 +13,9 @@ import functools
 import random
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 
 from workbench.alerts.settings import check_sinks, read_settings
-from workbench.data import DATASETS, check_options
-from workbench.data.options import existing_path
+from workbench.data import DATASETS, check_options, check_path
 from workbench.errors import ExperimentError, ResourcesError, WorkbenchError
 from workbench.experiment import Component, Experiment, PlanSettings, Training
 from workbench.experiment.aliases import as_written
@@ -183,7 +181,7 @@ def _check_path(experiment: Experiment) -> None:
     assert experiment.data is not None
     path = experiment.data.options.get("path")
     if not experiment.data.is_reference and isinstance(path, str):
-        existing_path(Path(path))
+        check_path(experiment.data.name, path)
 
 
 def _check_data(experiment: Experiment, on_this_machine: bool) -> None:

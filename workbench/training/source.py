@@ -81,8 +81,9 @@ class Source:
             num_left = num_batches(len(self), global_batch) - start
             return drawn_batches(len(self), sample_rate=sample_rate, num_batches=num_left)
         return global_batches(
-            len(self), global_batch=global_batch, epoch=epoch, seed=seed, shuffle=not is_ordered, start=start
-        )
+            len(self), global_batch=global_batch, epoch=epoch, seed=seed, shuffle=not is_ordered, start=start,
+            groups=getattr(self._split, "shuffle_groups", None),
+        )  # fmt: skip
 
     def ahead(self, batches: Iterable[WorkerBatch]) -> Iterator[WorkerBatch]:
         """Yield batches of this source, which loader processes prepare in the meantime, if there are any.

@@ -251,6 +251,7 @@ class Worker:
             self._limit_threads()
             self._cleanup.begin(task, origin)
             self._wait_for_device(task)
+            _find_shards(task)
             from workbench.training import run_trial
 
             if task.num_workers > 1:
@@ -379,6 +380,14 @@ def _store_log(task: TrialTask) -> None:
         with contextlib.suppress(WorkbenchError, OSError):  # the log is lost, not the trial
             task.artifacts.put(path, path.name)
             path.parent.rmdir()
+
+
+def _find_shards(task: TrialTask) -> None:
+    """Let data behind a URL come by the server of this node."""
+    if "://" in str(getattr(task.experiment.data, "options", {}).get("path")):
+        from workbench.workers.shard_servers import use_own
+
+        use_own()
 
 
 def _import_all(names: tuple[str, ...]) -> None:

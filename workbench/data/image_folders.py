@@ -1,0 +1,152 @@
+"""Which images there are in folders of classes, on this machine or behind a URL, and the class of each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from workbench.data.shards import RemoteFiles
+from workbench.errors import DataError
+
+ENDINGS = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
+PARTS = {
+    "train": ("train", "training"),
+    "validation": ("validation", "valid", "val"),
+    "test": ("test", "testing"),
+}
+
+
+class Listed(NamedTuple):
+    """Image files and their classes.
+
+    Attributes:
+        class_names: The names of the classes.
+        files: Paths, or names as they are shown.
+        targets: The class of each file, int64.
+        numbers: The number of each file among all files of a URL; None for files of this machine.
+    """
+
+    class_names: tuple[str, ...]
+    files: np.ndarray
+    targets: np.ndarray
+    numbers: np.ndarray | None = None
+
+
+def part_names(folder: Path) -> dict[str, str]:
+    """Return the subfolders of a split made by hand; empty if there is no train folder.
+
+    Raises:
+        DataError: If there is one for validation only.
+    """
+    found = {
+        part: next((name for name in names if (folder / name).is_dir()), None)
+        for part, names in PARTS.items()
+    }
+    if found["train"] is None and found["validation"] is not None:
+        raise DataError(
+            f"{folder} holds {found['validation']} but no train folder",
+            field="data.path",
+            allowed="train beside validation, or one folder for each class",
+        )
+    return {part: name for part, name in found.items() if name is not None and found["train"] is not None}
+
+
+def list_folder(folder: Path) -> Listed:
+    """Return the images of a folder with a folder for each class.
+
+    Raises:
+        DataError: If there are fewer than two, or one is empty.
+    """
+    if not folder.is_dir():
+        raise DataError(f"{folder} is not a folder", field="data.path", allowed="one folder for each class")
+    class_folders = sorted(entry for entry in folder.iterdir() if entry.is_dir() and entry.name[0] != ".")
+    if len(class_folders) < 2:
+        raise DataError(
+            f"{folder} holds {len(class_folders)} class folder(s)",
+            field="data.path",
+            allowed="at least two folders, one for each class",
+        )
+    files: list[str] = []
+    targets: list[int] = []
+    for number, class_folder in enumerate(class_folders):
+        found = sorted(str(file) for file in class_folder.rglob("*") if file.suffix.lower() in ENDINGS)
+        if not found:
+            raise DataError(
+                f"the class {class_folder.name} has no image",
+                field="data.path",
+                allowed=sorted(ENDINGS),
+                next_step=f"Put images into {class_folder} or remove it.",
+            )
+        files += found
+        targets += [number] * len(found)
+    return Listed(
+        tuple(entry.name for entry in class_folders), np.array(files), np.array(targets, dtype=np.int64)
+    )
+
+
+def list_clients(folder: Path) -> tuple[Listed, np.ndarray]:
+    """Return what all clients hold, and the client of each file; a client need not have every class.
+
+    Raises:
+        DataError: If one has no image, or there are fewer than two classes.
+    """
+    clients = sorted(entry for entry in folder.iterdir() if entry.is_dir() and entry.name[0] != ".")
+    found = [
+        (str(file), file.relative_to(client).parts[0], number)
+        for number, client in enumerate(clients)
+        for file in sorted(client.glob("*/**/*"))
+        if file.suffix.lower() in ENDINGS
+    ]
+    names = tuple(sorted({name for _, name, _ in found}))
+    without = sorted(set(range(len(clients))) - {number for *_, number in found})
+    if without or len(names) < 2:
+        problem = f"{clients[without[0]].name} has no image" if without else f"there are {len(names)} classes"
+        raise DataError(
+            f"{folder} is not a folder of clients: {problem}", field="data.client_folders",
+            allowed="CLIENT/CLASS/IMAGE, with at least two classes in all",
+        )  # fmt: skip
+    files, classes, owners = zip(*found, strict=True)
+    targets = np.array([names.index(name) for name in classes], dtype=np.int64)
+    return Listed(names, np.array(files), targets), np.array(owners)
+
+
+def list_remote(files: RemoteFiles) -> dict[str, Listed]:
+    """Return the images of a URL by part: train alone, where there are only folders of classes.
+
+    Raises:
+        DataError: If there are fewer than two classes.
+    """
+    names = [tuple(name.split("/")) for name in files.names]
+    tops = {parts[0] for parts in names if len(parts) > 2}
+    found = {part: next((name for name in known if name in tops), None) for part, known in PARTS.items()}
+    if found["train"] is None and found["validation"] is not None:
+        raise DataError(
+            f"{files.shown} holds {found['validation']} but no train folder", field="data.path",
+            allowed="train beside validation, or one folder for each class",
+        )  # fmt: skip
+    if found["train"] is None:
+        return {"train": _remote_part(files, names, ())}
+    return {part: _remote_part(files, names, (top,)) for part, top in found.items() if top is not None}
+
+
+def _remote_part(files: RemoteFiles, names: list[tuple[str, ...]], begin: tuple[str, ...]) -> Listed:
+    depth = len(begin)
+    numbers = [
+        number for number, parts in enumerate(names)
+        if len(parts) > depth + 1 and parts[:depth] == begin and parts[depth][0] != "."
+    ]  # fmt: skip
+    classes = tuple(sorted({names[number][depth] for number in numbers}))
+    if len(classes) < 2:
+        raise DataError(
+            f"{'/'.join([files.shown, *begin])} holds images in {len(classes)} class folder(s)",
+            field="data.path", allowed="at least two folders, one for each class",
+        )  # fmt: skip
+    by_name = {name: number for number, name in enumerate(classes)}
+    return Listed(
+        classes,
+        np.array([f"{files.shown}/{files.names[number]}" for number in numbers]),
+        np.array([by_name[names[number][depth]] for number in numbers], dtype=np.int64),
+        np.array(numbers, dtype=np.int64),
+    )
