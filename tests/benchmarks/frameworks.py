@@ -4,8 +4,9 @@ Run `make bench-frameworks`, which installs Lightning, Accelerate, Keras and jax
 left out. A `resnet` reads images of 32 x 32 pixels, a `transformer` texts of 64 tokens, in batches of 32 to
 128. Each framework trains the same model on the same samples with AdamW, as its documentation shows, on one
 thread.
-A turn is a process that makes some steps; the turns of all frameworks alternate. Printed are the medians of
-the steps and the ratio to plain torch, turn by turn, with the least and the largest.
+In a turn each framework trains all of these in a process of its own, and turns alternate. Printed are medians
+over the turns of a step's median time, of its processor time, which other programs disturb less, and of the
+ratio of the latter to plain torch in the same turn, with the least and the largest.
 
 Keras trains torch modules on its torch backend. On jax it can have only what is written again from its own
 layers, so it trains other code there: a network of the same shape. That says what the backend costs.
@@ -32,6 +33,7 @@ import numpy as np
 RESULTS = Path(__file__).parent / "results" / "frameworks.json"
 BATCHES = (32, 64, 128)
 NUM_CLASSES, VOCABULARY, CONTEXT, PIXELS = 10, 128, 64, 32
+CASES = [(model, batch) for model in ("resnet", "transformer") for batch in BATCHES]
 LR = 1e-3
 SKIPPED_STEPS = 5
 MODELS: dict[str, dict[str, Any]] = {
@@ -44,15 +46,17 @@ MODELS: dict[str, dict[str, Any]] = {
 class Steps:
     """Notes when steps end."""
 
-    ended_s: list[float]
+    ended_s: list[tuple[float, float]]
+    """On the clock, and in seconds of the processor."""
 
     def note(self, *_: Any) -> None:
-        self.ended_s.append(time.perf_counter())
+        self.ended_s.append((time.perf_counter(), time.process_time()))
 
     @property
-    def median_ms(self) -> float:
-        times_s = np.diff(self.ended_s[SKIPPED_STEPS:])
-        return float(np.median(times_s)) * 1e3
+    def medians_ms(self) -> tuple[float, float]:
+        times_s = np.diff(np.array(self.ended_s[SKIPPED_STEPS:]), axis=0)
+        wall_s, processor_s = np.median(times_s, axis=0)
+        return float(wall_s) * 1e3, float(processor_s) * 1e3
 
 
 def make_samples(model: str, num_samples: int) -> tuple[np.ndarray, np.ndarray]:
@@ -115,7 +119,7 @@ def train_with_workbench(model: str, batch: int, num_steps: int, steps: Steps) -
     from workbench.experiment import Experiment
     from workbench.training import TrialTask, run_trial
 
-    register_optimizer_step_post_hook(steps.note)
+    hook = register_optimizer_step_post_hook(steps.note)
     experiment = Experiment(
         model={"name": model, **MODELS[model]},
         data={
@@ -127,6 +131,7 @@ def train_with_workbench(model: str, batch: int, num_steps: int, steps: Steps) -
     )  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
         ended = run_trial(TrialTask("r", 0, 0, experiment.model_dump_json(), folder=folder), lambda _: False)
+    hook.remove()
     assert ended.state == "complete", ended.traceback
 
 
@@ -274,7 +279,8 @@ def _fit_in_keras(network: Any, data: Any, loss: Any, steps: Steps) -> None:
     import keras
 
     class Noting(keras.callbacks.Callback):
-        def on_train_batch_end(self, *_: Any) -> None:
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            float(logs["loss"])  # jax computes in the background until a value is needed
             steps.note()
 
     network.compile(optimizer=keras.optimizers.AdamW(LR), loss=loss)
@@ -301,49 +307,50 @@ FRAMEWORKS = {
 }
 
 
-def train_once(name: str, model: str, batch: int, num_steps: int) -> float:
-    """Train in this process, on one thread; return the median milliseconds of a step."""
+def train_all(name: str, num_steps: int) -> list[tuple[float, float]]:
+    """Train every case in this process, on one thread; return a step's milliseconds and processor time."""
     import torch
 
     torch.set_num_threads(1)
-    torch.manual_seed(0)
-    steps = Steps([])
-    FRAMEWORKS[name].train(model, batch, num_steps, steps)
-    return steps.median_ms
+    found: list[tuple[float, float]] = []
+    for model, batch in CASES:
+        torch.manual_seed(0)
+        steps = Steps([])
+        FRAMEWORKS[name].train(model, batch, num_steps, steps)
+        found.append(steps.medians_ms)
+    return found
 
 
 def main() -> None:
     """Train in turns, print the table, write the result."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--turns", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=60)
-    parser.add_argument("--one", nargs=3, metavar=("FRAMEWORK", "MODEL", "BATCH"), help=argparse.SUPPRESS)
+    parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--one", metavar="FRAMEWORK", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.one:
-        print(json.dumps(train_once(given.one[0], given.one[1], int(given.one[2]), given.steps)))
+        print(json.dumps(train_all(given.one, given.steps)))
         return
     missing = [
         name for name, framework in FRAMEWORKS.items()
         if not all(importlib.util.find_spec(package) for package in framework.packages)
     ]  # fmt: skip
     names = [name for name in FRAMEWORKS if name not in missing]
-    found: dict[tuple[str, int], dict[str, list[float]]] = {
-        (model, batch): {name: [] for name in names} for model in MODELS for batch in BATCHES
-    }
+    found: dict[str, list[list[tuple[float, float]]]] = {name: [] for name in names}
     loads = [os.getloadavg()[0]]
     for turn in range(given.turns):
-        for (model, batch), by_name in found.items():
-            for name in names[:: 1 if turn % 2 == 0 else -1]:
-                by_name[name].append(_in_process(name, model, batch, given.steps))
+        for name in names[:: 1 if turn % 2 == 0 else -1]:
+            found[name].append(_in_process(name, given.steps))
+            print(name, *(f"{wall:.1f}/{used:.1f}" for wall, used in found[name][-1]), flush=True)
         loads.append(os.getloadavg()[0])
-    rows = [_row(model, batch, by_name) for (model, batch), by_name in found.items()]
+    rows = [_row(place, model, batch, found) for place, (model, batch) in enumerate(CASES)]
     for row in rows:
         print(f"\n{row['model']}, batch {row['batch']} (medians of {given.turns})")
         for name, one in row["frameworks"].items():
             least, most = one["ratio_interval"]
             print(
-                f"  {name:<16}{one['ms']:8.2f} ms  {one['ratio_to_torch']:5.2f} of torch "
-                f"({least:.2f} to {most:.2f})"
+                f"  {name:<16}{one['ms']:8.2f} ms, processor {one['processor_ms']:8.2f} ms, "
+                f"{one['ratio_to_torch']:5.2f} of torch ({least:.2f} to {most:.2f})"
             )
     print(f"\nleft out, as they are not installed: {', '.join(missing) or 'none'}")
     report = {
@@ -353,13 +360,10 @@ def main() -> None:
     RESULTS.write_text(json.dumps(report, indent=2) + "\n")
 
 
-def _in_process(name: str, model: str, batch: int, num_steps: int) -> float:
+def _in_process(name: str, num_steps: int) -> list[tuple[float, float]]:
     threads = {"OMP_NUM_THREADS": "1", "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false"}
     done = subprocess.run(
-        [
-            sys.executable, "-m", "tests.benchmarks.frameworks", "--steps", str(num_steps),
-            "--one", name, model, str(batch),
-        ],
+        [sys.executable, "-m", "tests.benchmarks.frameworks", "--steps", str(num_steps), "--one", name],
         env={**os.environ, **threads, **FRAMEWORKS[name].environment}, capture_output=True, text=True,
     )  # fmt: skip
     if done.returncode:
@@ -367,24 +371,23 @@ def _in_process(name: str, model: str, batch: int, num_steps: int) -> float:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def _row(model: str, batch: int, by_name: dict[str, list[float]]) -> dict[str, Any]:
-    ratios = {
-        name: [own / plain for own, plain in zip(each, by_name["torch"], strict=True)]
-        for name, each in by_name.items()
-    }
-    return {
-        "model": model,
-        "batch": batch,
-        "frameworks": {
-            name: {
-                "ms": statistics.median(each),
-                "each_ms": each,
-                "ratio_to_torch": statistics.median(ratios[name]),
-                "ratio_interval": [min(ratios[name]), max(ratios[name])],
-            }
-            for name, each in by_name.items()
-        },
-    }
+def _row(
+    place: int, model: str, batch: int, found: dict[str, list[list[tuple[float, float]]]]
+) -> dict[str, Any]:
+    """Return what was measured of one case."""
+    plain = [turn[place][1] for turn in found["torch"]]
+    by_name: dict[str, Any] = {}
+    for name, turns in found.items():
+        used = [turn[place][1] for turn in turns]
+        ratios = [own / other for own, other in zip(used, plain, strict=True)]
+        by_name[name] = {
+            "ms": statistics.median(turn[place][0] for turn in turns),
+            "processor_ms": statistics.median(used),
+            "each": [turn[place] for turn in turns],
+            "ratio_to_torch": statistics.median(ratios),
+            "ratio_interval": [min(ratios), max(ratios)],
+        }
+    return {"model": model, "batch": batch, "frameworks": by_name}
 
 
 def _versions() -> dict[str, str]:

@@ -32,8 +32,8 @@ from workbench.errors import DataError, WorkbenchError
 _READS_AT_ONCE = 16
 _ANSWER_S = 600.0
 """How long a shard may take to be read from the origin."""
-_MAX_NUM_ASKED = 8
-"""How many other nodes are asked whether they hold a shard, before the origin is."""
+_MAX_NUM_REQUESTED = 8
+"""How many other nodes are queried for a shard before it is read from the origin."""
 
 
 class Endpoint(NamedTuple):
@@ -122,7 +122,7 @@ def _request(endpoint: Endpoint, wanted: Wanted, timeout_s: float = _ANSWER_S) -
 
     Raises:
         OSError: If the server does not answer.
-        _Missing: If it does not hold the shard, and was asked only for what it holds.
+        _Missing: If it does not hold the shard, and only what it holds was requested.
         DataError: If the shard cannot be read.
     """
     connection = http.client.HTTPConnection(endpoint.host, endpoint.port, timeout=timeout_s)
@@ -213,7 +213,7 @@ class ShardServer:
                 packed = _ask(server, files, wanted, "origin")
                 if packed is not None:
                     return packed
-        for server in [server for server in ranked if server is not own][:_MAX_NUM_ASKED]:
+        for server in [server for server in ranked if server is not own][:_MAX_NUM_REQUESTED]:
             packed = _ask(server, files, wanted, "disk")
             if packed is not None:
                 return packed
@@ -226,9 +226,9 @@ def _ask(
     server: Endpoint, files: RemoteFiles, wanted: Wanted, source: Literal["origin", "disk"]
 ) -> bytes | None:
     """Return a shard of another node; None where that does not answer, or does not have it."""
-    asked = Wanted(wanted.url, wanted.endings, wanted.digest, wanted.shard, source)
+    other = Wanted(wanted.url, wanted.endings, wanted.digest, wanted.shard, source)
     try:
-        packed = _request(server, asked)
+        packed = _request(server, other)
     except (OSError, _Missing):
         return None
     return packed if files.is_intact(wanted.shard, packed) else None
