@@ -74,6 +74,11 @@ class RemoteFiles:
         self._begins += _CHECKSUM_BYTES * num_members[self.shard_of]
 
     @property
+    def num_bytes(self) -> int:
+        """What all shards take together."""
+        return int(self._sizes.sum()) + _CHECKSUM_BYTES * len(self.names)
+
+    @property
     def num_shards(self) -> int:
         """How many shards there are."""
         return len(self._firsts)
@@ -217,8 +222,8 @@ class ShardReader:
         self._cache = ShardCache(files, folder)
         self._fetch = fetch
         self._open: OrderedDict[int, int] = OrderedDict()
-        needed_bytes = min(files.num_shards, WINDOW_SHARDS) * SHARD_BYTES
-        if find_limit_bytes() < needed_bytes and not files.is_in_use_at_once:
+        needed_bytes = min(files.num_bytes, WINDOW_SHARDS * SHARD_BYTES)
+        if find_limit_bytes() < needed_bytes:
             raise DataError(
                 f"reading {files.shown} needs {needed_bytes} bytes of the cache at a time",
                 field=LIMIT_VARIABLE, allowed=f"{needed_bytes} or more",
