@@ -41,13 +41,14 @@ PIXELS, SIZE, BATCH, CLASSES, WIDTH = 128, 32, 64, 4, 4
 NUM_DISTINCT = 1000
 NUM_FLIPPED = 100
 PROGRAM = (sys.executable, "-m", "tests.benchmarks.image_loading")
+FILLING = "kept decoded, 2 loaders"
 WAYS: dict[str, dict[str, Any]] = {
     "in the step": {"loaders": 0, "cache": "none"},
     "1 loader": {"loaders": 1, "cache": "none"},
     "2 loaders": {"loaders": 2, "cache": "none"},
     "kept decoded": {"loaders": 0, "cache": "auto"},
     "kept decoded, 1 loader": {"loaders": 1, "cache": "auto"},
-    "kept decoded, 2 loaders": {"loaders": 2, "cache": "auto"},
+    FILLING: {"loaders": 2, "cache": "auto"},
     "torch by hand, 1 worker": {"rival": "by hand", "num_workers": 1},
     "torch by hand, 2 workers": {"rival": "by hand", "num_workers": 2},
     "WebDataset, 1 worker": {"rival": "WebDataset", "num_workers": 1},
@@ -135,7 +136,7 @@ def damage(made: Path, environment: dict[str, str]) -> dict[str, int]:
     cache = made / "damaged"
     environment = {**environment, "WORKBENCH_CACHE": str(cache)}
     child = subprocess.Popen(
-        [*PROGRAM, "--one", "kept decoded, 2 loaders", str(made), "--samples", "1000000000"],
+        [*PROGRAM, "--one", FILLING, str(made), "--samples", "1000000000"],
         env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
     )  # fmt: skip
     images = len(train_part(folder))
@@ -181,6 +182,7 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=50_000)
     parser.add_argument("--samples", type=int, default=12_800, help="on which each way trains in a turn")
     parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--made", type=Path, help="folder in which an earlier run was interrupted")
     parser.add_argument("--one", nargs=2, metavar=("WAY", "FOLDER"), help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.one:
@@ -191,43 +193,52 @@ def main() -> None:
     ways = {name: way for name, way in WAYS.items() if way.get("rival") not in missing}
     found: dict[str, list[tuple[float, float, float]]] = {name: [] for name in ways}
     loads = [os.getloadavg()[0]]
-    made = Path(tempfile.mkdtemp(prefix="wb-images-"))
+    made = given.made or Path(tempfile.mkdtemp(prefix="wb-images-"))
+    environment = {**os.environ, "WORKBENCH_CACHE": str(made / "cache")}
+    report: dict[str, Any] = {
+        "images": given.images, "samples": given.samples, "pixels": PIXELS, "size": SIZE, "batch": BATCH,
+        "width": WIDTH, "left_out": missing, "machine": platform.machine(), "cores": os.cpu_count(),
+        "load": loads,
+    }  # fmt: skip
+    print(f"left out, as they are not installed: {', '.join(missing) or 'none'}", flush=True)
     try:
-        make_images(made / "images", given.images)
-        part = train_part(made / "images")
-        files, targets = [str(file) for file in part.files], [int(target) for target in part.targets]
-        (made / "list.json").write_text(json.dumps({"files": files, "targets": targets}))
-        for rival in rivals.PACKAGES.keys() - missing:
-            rivals.pack(rival, files, targets, made / f"shards-{rival}")
-        environment = {**os.environ, "WORKBENCH_CACHE": str(made / "cache")}
-        filled = _in_process("kept decoded, 2 loaders", made, environment, given.images)
-        print(f"the epoch that fills the cache: {filled[0]:.0f} samples/s", flush=True)
+        if given.made is None:
+            _make(made, given.images, missing)
+            report["filling_samples_per_s"], *_ = _in_process(FILLING, made, environment, given.images)
+        report["damage"] = damage(made, environment)
+        print(f"damage: {report['damage']}", flush=True)
         for turn in range(given.turns):
             for name in list(ways)[:: 1 if turn % 2 == 0 else -1]:
                 found[name].append(_in_process(name, made, environment, given.samples))
-                speed, waits, _ = found[name][-1]
-                print(f"{name:<26}{speed:8.0f} samples/s, waits {waits:.0%}", flush=True)
             loads.append(os.getloadavg()[0])
-        damaged = damage(made, environment)
+            report["ways"] = rows = {name: _row(each, found["in the step"]) for name, each in found.items()}
+            _show(rows, turn + 1)
+            RESULTS.write_text(json.dumps(report, indent=2) + "\n")
     finally:
-        shutil.rmtree(made)
-    rows = {name: _row(each, found["in the step"]) for name, each in found.items()}
-    print(f"\nmedians of {given.turns} (least to most)")
+        if given.made is None:
+            shutil.rmtree(made)
+
+
+def _make(made: Path, num_images: int, missing: list[str]) -> None:
+    """Write the images, the list of those that are trained on, and the shards of rivals."""
+    make_images(made / "images", num_images)
+    part = train_part(made / "images")
+    files, targets = [str(file) for file in part.files], [int(target) for target in part.targets]
+    (made / "list.json").write_text(json.dumps({"files": files, "targets": targets}))
+    for rival in rivals.PACKAGES.keys() - missing:
+        rivals.pack(rival, files, targets, made / f"shards-{rival}")
+
+
+def _show(rows: dict[str, Any], num_turns: int) -> None:
+    print(f"\nmedians of {num_turns} (least to most)")
     for name, row in rows.items():
         least, most = row["ratio_interval"]
         print(
             f"{name:<26}{row['median_samples_per_s']:8.0f} samples/s  {row['ratio_to_in_the_step']:5.2f} x "
             f"({least:.2f} to {most:.2f})  {row['processor_ratio']:5.2f} x for a second of the processor  "
-            f"waits {row['waits']:4.0%}"
+            f"waits {row['waits']:4.0%}",
+            flush=True,
         )
-    print(f"left out, as they are not installed: {', '.join(missing) or 'none'}\ndamage: {damaged}")
-    report = {
-        "images": given.images, "samples": given.samples, "pixels": PIXELS, "size": SIZE, "batch": BATCH,
-        "width": WIDTH, "turns": given.turns, "left_out": missing, "machine": platform.machine(),
-        "cores": os.cpu_count(), "load": loads, "filling_samples_per_s": filled[0], "ways": rows,
-        "damage": damaged,
-    }  # fmt: skip
-    RESULTS.write_text(json.dumps(report, indent=2) + "\n")
 
 
 def _in_process(

@@ -65,7 +65,7 @@ class DecodedImages:
         except OSError:  # the disk fails here, and the source may lie elsewhere
             return False
         is_whole = num_read == _CHECKSUM_BYTES + self._record_bytes
-        return is_whole and checksum == self._checksum(number, pixels)
+        return is_whole and checksum == self._checksum(number, pixels.data)
 
     def write(self, number: int, pixels: bytes) -> None:
         """Keep the pixels of an image; on a full disk they are not kept."""
@@ -81,7 +81,7 @@ class DecodedImages:
     def _offset(self, number: int) -> int:
         return number * (_CHECKSUM_BYTES + self._record_bytes)
 
-    def _checksum(self, number: int, pixels: bytes | np.ndarray) -> bytes:
+    def _checksum(self, number: int, pixels: bytes | memoryview) -> bytes:
         # A record that was never written is zeros, which must not match.
         return (zlib.crc32(pixels, self._versions[number]) or 1).to_bytes(_CHECKSUM_BYTES, "little")
 

@@ -259,7 +259,7 @@ class _Http(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    server: _Http
+    server: Any  # an _Http
 
     def handle(self) -> None:
         """Serve one connection."""

@@ -380,7 +380,7 @@ def _warnings(trial: Trial, experiment: Experiment, contents: Contents, *, has_c
             "pip install 'workbench[lora]'."
         )
     if path is not None and relative_data(experiment) is None:
-        shown = open_artifacts(path) if "://" in str(path) else path  # a URL may hold keys
+        shown = open_artifacts(str(path)) if "://" in str(path) else path  # a URL may hold keys
         parts.append(f"It reads data that is not in this folder: {shown}.")
     if experiment.payloads():
         parts.append(

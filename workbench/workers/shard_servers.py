@@ -94,7 +94,7 @@ def find_own() -> Endpoint:
 
 
 def _server_on(node_id: str, name: str, variables: Mapping[str, str]) -> Any:
-    actor = (
+    actor: Any = (
         ray.remote(NodeServer)
         .options(
             name=f"{name}-{node_id}", namespace=NAMESPACE, lifetime="detached", get_if_exists=True,
