@@ -142,3 +142,13 @@ def test_what_an_earlier_run_showed_of_limits_counts() -> None:
     proposed = drive.ask().params["x"]
     assert isinstance(proposed, float)
     assert proposed < 0.6, "the earlier run showed which configurations break the limit"
+
+
+def test_what_is_enqueued_first_does_not_replace_what_earlier_runs_recommend() -> None:
+    drive = Drive(make_experiment(search=SEARCH))
+    for prior in earlier(lambda params: (params["x"] - 0.3) ** 2 + (params["y"] - 0.6) ** 2):
+        drive.study.apply(prior)
+    drive.study.enqueue({"x": 0.9, "y": 0.1})
+    drive.ask()
+    second = drive.ask().params
+    assert (second["x"], second["y"]) == pytest.approx((0.3, 0.6), abs=0.15)

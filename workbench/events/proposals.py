@@ -10,10 +10,13 @@ from workbench.events.header import EventHeader, TrialEventHeader
 
 
 class TrialEnqueued(EventHeader):
-    """A user requested that a configuration be tried next."""
+    """A user requested that a configuration be tried next, or earlier advice recommends it."""
 
     type: Literal["trial_enqueued"] = "trial_enqueued"
     params: dict[str, JsonValue]
+    advice_run_id: str | None = Field(
+        default=None, description="The run whose advice it follows; None if a user requested it."
+    )
 
 
 class PriorTrialAdded(EventHeader):

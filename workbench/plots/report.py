@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.resources import files
 
 from workbench.errors import ExperimentError, Suggestion
-from workbench.events import AlertRaised, AttachmentSaved, AttemptEnded, Event, Noted
+from workbench.events import AlertRaised, AttachmentSaved, AttemptEnded, Event, Noted, TrialEnqueued
 from workbench.experiment import Experiment
 from workbench.experiment.changing import describe_changes
 from workbench.experiment.trial_value import describe_shown_values
@@ -24,6 +24,7 @@ from workbench.formatting import (
     format_count,
     format_duration,
     format_number,
+    format_params,
     format_time,
 )
 from workbench.history.certainty import certainty_of
@@ -117,6 +118,9 @@ def _noting(events: Iterable[Event], notes: list[str]) -> Iterator[Event]:
     for event in events:
         if isinstance(event, Noted | AlertRaised) and event.level != "info":
             notes.append(event.message)
+        elif isinstance(event, TrialEnqueued) and event.advice_run_id is not None:
+            first = format_params(event.params)
+            notes.append(f"The first configuration follows the advice of {event.advice_run_id}: {first}.")
         elif isinstance(event, AttemptEnded) and event.reason not in ("stopped", "resized"):
             attempt = f"Trial {event.trial}, attempt {event.attempt + 1}, ended early ({event.reason})"
             notes.append(f"{attempt}: {event.message}. It continued with the next attempt.")

@@ -127,7 +127,8 @@ class Narrator:
             case TrialEnqueued() if is_compression(self._history.experiment) and not self._history.trials:
                 return None  # every compression begins with the same ones
             case TrialEnqueued():
-                return f"enqueued {format_params(event.params)}"
+                why = f", as {event.advice_run_id} advises" if event.advice_run_id else ""
+                return f"enqueued {format_params(event.params)}{why}"
             case Noted():
                 subject = "" if event.trial is None else f"trial {event.trial}: "
                 return f"{event.level}: {subject}{event.message}"

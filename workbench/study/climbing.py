@@ -19,6 +19,13 @@ _NUM_LOCAL = 255
 _NUM_STARTS = 5
 _NUM_ROUNDS = 4
 _NUM_KEPT = 16
+# Of those kept, so many are varied in a round, each so many times.
+_NUM_VARIED = 8
+_NUM_VARIANTS = 12
+# Half of the variants move by this part of the difference of two that are kept: they show where it goes up.
+_DIFFERENCE = 0.8
+# The more results there are, the more a prediction costs: from this many on, fewer candidates are compared.
+_MANY_RESULTS = 64
 _SPREADS = (0.03, 0.1, 0.25)
 _CHANGED_SHARES = (0.15, 0.4, 1.0)
 
@@ -27,7 +34,11 @@ Score = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
 
 
 class Climber:
-    """Varies the best configurations so far in rounds."""
+    """Varies the best configurations so far in rounds.
+
+    Half of them move by a difference of two others, as in Storn and Price, Differential evolution, Journal of
+    Global Optimization, 1997.
+    """
 
     def __init__(self, encoding: Encoding, random: np.random.Generator) -> None:
         """Prepare one search.
@@ -50,16 +61,21 @@ class Climber:
         Returns:
             Its point and which parameters exist in it, both [columns].
         """
+        part = min(1.0, _MANY_RESULTS / max(len(tried), 1))
         starts = starts[:_NUM_STARTS]
         random, columns = self._random, starts.shape[1]
-        near = np.repeat(starts, math.ceil(_NUM_LOCAL / len(starts)), axis=0)
+        near = np.repeat(starts, math.ceil(part * _NUM_LOCAL / len(starts)), axis=0)
         spread = random.choice(_SPREADS, size=(len(near), 1))
         share = random.choice(_CHANGED_SHARES, size=(len(near), 1))
-        units = np.vstack([random.random((_NUM_RANDOM, columns)), self._vary(near, spread, share)])
-        best = self._judge(score, units, tried)
-        for part in range(_NUM_ROUNDS):
-            spread = np.array([[_SPREADS[1] / 2**part]])
-            units = self._vary(np.repeat(best.points, _NUM_KEPT, axis=0), spread, np.array([[0.5]]))
+        anywhere = random.random((math.ceil(part * _NUM_RANDOM), columns))
+        best = self._judge(score, np.vstack([anywhere, self._vary(near, spread, share)]), tried)
+        for turn in range(_NUM_ROUNDS):
+            spread = np.array([[_SPREADS[1] / 2**turn]])
+            near = np.repeat(best.points[:_NUM_VARIED], math.ceil(part * _NUM_VARIANTS), axis=0)
+            units = self._vary(near, spread, np.array([[0.5]]))
+            moved = units[::2]
+            first, second = best.points[random.integers(0, len(best.points), (2, len(moved)))]
+            units[::2] = np.clip(moved + _DIFFERENCE * (first - second), 0.0, 1.0)
             best = self._judge(score, units, tried, best)
         return best.points[0], best.exists[0]
 

@@ -15,7 +15,7 @@ from optuna.distributions import BaseDistribution
 from optuna.samplers import BaseSampler, RandomSampler
 from optuna.trial import FrozenTrial
 
-from workbench.study.encoding import PRIOR_SPREAD, Encoding
+from workbench.study.encoding import PRIOR_SPREAD, encoding_of
 from workbench.study.knowledge import Knowledge
 from workbench.study.parameters import Parameters
 
@@ -29,18 +29,21 @@ _EVEN = math.log(0.5)
 class DesignSampler(BaseSampler):
     """Proposes one point of a sequence that covers the space evenly."""
 
-    def __init__(self, parameters: Parameters, seed: int, knowledge: Knowledge) -> None:
+    def __init__(
+        self, parameters: Parameters, seed: int, knowledge: Knowledge, *, is_first: bool = False
+    ) -> None:
         """Prepare one proposal.
 
         Args:
             parameters: The searched parameters.
             seed: Seed of the sequence, the same for all proposals of a study.
             knowledge: What was predicted of memory: points that will not fit are left out.
+            is_first: Whether it is the first one that is chosen: then it lies where priors are.
         """
-        self.encoding = Encoding(parameters)
+        self.encoding = encoding_of(parameters)
         self.memory = self._memory_model(knowledge)
+        self.is_first = is_first
         self._seed = seed
-        self._independent = RandomSampler(seed)
 
     def infer_relative_search_space(
         self, study: optuna.Study, trial: FrozenTrial
@@ -54,7 +57,7 @@ class DesignSampler(BaseSampler):
         """Propose a configuration."""
         num, begin = (1, trial.number) if self.memory is None else (_NUM_LOOKED_AT, 0)
         units = spread_points(num, len(self.encoding.distributions), begin, self._seed)
-        units = np.array([self._near_prior(one, is_first=trial.number == 0) for one in units])
+        units = np.array([self._near_prior(one) for one in units])
         points, exists = self.encoding.snap(units)
         chosen = 0
         if self.memory is not None:
@@ -70,13 +73,13 @@ class DesignSampler(BaseSampler):
 
         return MemoryModel.of(knowledge, self.encoding)
 
-    def _near_prior(self, units: np.ndarray, *, is_first: bool) -> np.ndarray:
+    def _near_prior(self, units: np.ndarray) -> np.ndarray:
         """Move parameters with a prior to values near it; in the first configuration they are just there."""
         near, is_choice = self.encoding.near, self.encoding.is_choice
         offsets = [NormalDist(0.0, PRIOR_SPREAD).inv_cdf(min(max(unit, 1e-6), 1 - 1e-6)) for unit in units]
         # Half of the draws of a choice are the one that is believed to be good.
         drawn = np.where(is_choice, np.where(units < 0.5, near, 2 * units - 1), near + offsets)
-        return np.where(np.isnan(near), units, np.clip(near if is_first else drawn, 0.0, 1.0))
+        return np.where(np.isnan(near), units, np.clip(near if self.is_first else drawn, 0.0, 1.0))
 
     def sample_independent(
         self,
@@ -86,7 +89,8 @@ class DesignSampler(BaseSampler):
         param_distribution: BaseDistribution,
     ) -> Any:
         """Draw a parameter that has a single value."""
-        return self._independent.sample_independent(study, trial, param_name, param_distribution)
+        drawn = RandomSampler(self._seed)
+        return drawn.sample_independent(study, trial, param_name, param_distribution)
 
 
 def spread_points(num: int, num_columns: int, begin: int = 0, seed: int | None = None) -> np.ndarray:

@@ -7,6 +7,8 @@ from each other on average, so that conditions need no placeholder.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -46,20 +48,23 @@ class Encoding:
         self.is_choice = np.array(
             [isinstance(found, CategoricalDistribution) for found in self.distributions.values()]
         )
+        self._scales = _Scales.of(list(self.distributions.values()))
         self.near = np.array([self._belief(parameters, name) for name in self._names])
-        groups: list[int] = []
-        for column, found in enumerate(self.distributions.values()):
-            size = len(found.choices) if isinstance(found, CategoricalDistribution) else 1
-            groups += [column] * (size + bool(self._conditions[column]))
-        self.groups = np.array(groups)
+        self._has_belief = bool(np.isfinite(self.near).any())
+        sizes = np.where(self.is_choice, self._scales.last.astype(int) + 1, 1)
+        self._is_conditional = np.array([bool(condition) for condition in self._conditions])
+        self.groups = np.repeat(np.arange(len(sizes)), sizes + self._is_conditional)
+        # The first feature of each column, those of numbers, and those that state that a parameter is absent.
+        self._begins = np.cumsum(sizes + self._is_conditional) - sizes - self._is_conditional
+        self._number_at = self._begins[~self.is_choice]
+        self._absence_at = (self._begins + sizes)[self._is_conditional]
 
     def _belief(self, parameters: Parameters, name: str) -> float:
         domain = parameters.space.root[name]
         if isinstance(domain, Fixed) or domain.prior is None:
             return float("nan")
-        found = self.distributions[name]
-        value = parameters.to_optuna({name: domain.prior.near})[name]
-        return float(_units(found, np.array([found.to_internal_repr(value)]))[0])
+        points, _ = self.locate([parameters.to_optuna({name: domain.prior.near})])
+        return float(points[0, self._names.index(name)])
 
     def _condition(self, parameters: Parameters, name: str) -> list[tuple[int | None, list[float]]]:
         """Return pairs of a parent's column and its wanted values, as indices of choices or as numbers.
@@ -92,19 +97,15 @@ class Encoding:
         Returns:
             The points of these configurations, and which parameters exist in them; both [n, columns].
         """
-        snapped = np.empty_like(units)
         exists = np.ones(units.shape, dtype=bool)
-        values = np.empty_like(units)
-        for column, found in enumerate(self.distributions.values()):
-            values[:, column] = _values(found, units[:, column])
-            snapped[:, column] = _units(found, values[:, column])
+        values = self._scales.values(units)
         for column, condition in enumerate(self._conditions):
             for parent, wanted in condition:
                 if parent is None:
                     exists[:, column] &= bool(wanted)
                 else:
                     exists[:, column] &= exists[:, parent] & np.isin(values[:, parent], wanted)
-        return np.where(exists, snapped, _ABSENT), exists
+        return np.where(exists, self._scales.units(values), _ABSENT), exists
 
     def log_prior(self, units: np.ndarray, exists: np.ndarray) -> np.ndarray:
         """Return the logarithm of how probable good values are believed to be there, up to a constant.
@@ -116,6 +117,8 @@ class Encoding:
         Returns:
             Shape [n]; 0 where every parameter has the value that is believed to be good.
         """
+        if not self._has_belief:
+            return np.zeros(len(units))
         distance = units - self.near
         other = np.where(np.abs(distance) > 1e-9, -_OTHER_CHOICE, 0.0)
         # Cauchy's distribution has heavy tails: a belief that is far off is forgotten soon.
@@ -124,21 +127,18 @@ class Encoding:
 
     def features(self, units: np.ndarray, exists: np.ndarray) -> np.ndarray:
         """Return the features of configurations, shape [n, features]."""
-        columns: list[np.ndarray] = []
-        for column, found in enumerate(self.distributions.values()):
-            present = exists[:, column]
-            if isinstance(found, CategoricalDistribution):
-                index = _values(found, units[:, column])
-                # Two different choices are at the distance 1.
-                columns += [
-                    np.where(present & (index == choice), np.sqrt(0.5), 0.0)
-                    for choice in range(len(found.choices))
-                ]
-            else:
-                columns.append(np.where(present, units[:, column] - 0.5, 0.0))
-            if self._conditions[column]:
-                columns.append(np.where(present, 0.0, _ABSENT))
-        return np.column_stack(columns)
+        features = np.empty((len(units), len(self.groups)))
+        indices = self._scales.values(units) if self.is_choice.any() else units
+        for column in np.flatnonzero(self.is_choice):
+            # Two different choices are at the distance 1.
+            begin, size = self._begins[column], int(self._scales.last[column]) + 1
+            chosen = exists[:, column, None] & (indices[:, column, None] == np.arange(size))
+            features[:, begin : begin + size] = np.where(chosen, np.sqrt(0.5), 0.0)
+        numbers = ~self.is_choice
+        features[:, self._number_at] = np.where(exists[:, numbers], units[:, numbers] - 0.5, 0.0)
+        if len(self._absence_at):
+            features[:, self._absence_at] = np.where(exists[:, self._is_conditional], 0.0, _ABSENT)
+        return features
 
     def locate(self, configurations: Sequence[Mapping[str, Any]]) -> tuple[np.ndarray, np.ndarray]:
         """Return the points of configurations and which parameters exist in them; both [n, columns].
@@ -146,48 +146,78 @@ class Encoding:
         Args:
             configurations: The configurations in Optuna's terms.
         """
-        points = np.full((len(configurations), len(self._names)), _ABSENT)
-        exists = np.zeros(points.shape, dtype=bool)
+        values = np.tile(self._scales.first, (len(configurations), 1))
+        exists = np.zeros(values.shape, dtype=bool)
         for column, (name, found) in enumerate(self.distributions.items()):
             rows = [row for row, params in enumerate(configurations) if name in params]
-            values = [found.to_internal_repr(configurations[row][name]) for row in rows]
             exists[rows, column] = True
-            points[rows, column] = _units(found, np.array(values))
-        return points, exists
+            values[rows, column] = [found.to_internal_repr(configurations[row][name]) for row in rows]
+        return np.where(exists, self._scales.units(values), _ABSENT), exists
 
     def params(self, point: np.ndarray, exists: np.ndarray) -> dict[str, Any]:
         """Return the configuration at a point, in Optuna's terms."""
-        params: dict[str, Any] = {}
-        for column, (name, found) in enumerate(self.distributions.items()):
-            if exists[column]:
-                params[name] = found.to_external_repr(float(_values(found, point[column : column + 1])[0]))
-        return params
+        values = self._scales.values(point[None])[0]
+        return {
+            name: found.to_external_repr(float(value))
+            for (name, found), value, is_there in zip(self.distributions.items(), values, exists, strict=True)
+            if is_there
+        }
 
 
-def _bounds(found: FloatDistribution | IntDistribution) -> tuple[float, float]:
-    """Return the ends of a range, on its scale; half a step beyond its outermost values if it has steps."""
-    margin = 0.5 * (found.step or 0)
-    low, high = found.low - margin, found.high + margin
-    return (float(np.log(low)), float(np.log(high))) if found.log else (low, high)
+@lru_cache(maxsize=8)
+def encoding_of(parameters: Parameters) -> Encoding:
+    """Return the encoding of a space, which all proposals of a study share."""
+    return Encoding(parameters)
 
 
-def _values(found: BaseDistribution, units: np.ndarray) -> np.ndarray:
-    """Return the values at some units; of choices their indices."""
+@dataclass(frozen=True)
+class _Scales:
+    """How the values of each column lie in the unit cube, shapes [columns]; choices count by their index.
+
+    Attributes:
+        low: The lower end, on its scale; half a step below the first value if there are steps.
+        high: The upper end, likewise.
+        first: The first value.
+        last: The last value.
+        step: Between values; 1 where there are no steps.
+        has_steps: Whether there are steps.
+        is_log: The columns with a logarithmic scale.
+    """
+
+    low: np.ndarray
+    high: np.ndarray
+    first: np.ndarray
+    last: np.ndarray
+    step: np.ndarray
+    has_steps: np.ndarray
+    is_log: np.ndarray
+
+    @classmethod
+    def of(cls, distributions: Sequence[BaseDistribution]) -> _Scales:
+        rows = [_scale(found) for found in distributions]
+        first, last, step, log = np.array(rows, dtype=float).reshape(-1, 4).T
+        is_log = np.flatnonzero(log)
+        ends = np.array([first - 0.5 * step, last + 0.5 * step])
+        ends[:, is_log] = np.log(ends[:, is_log])
+        return cls(*ends, first, last, np.where(step > 0, step, 1.0), step > 0, is_log)
+
+    def values(self, units: np.ndarray) -> np.ndarray:
+        """Return the values at some points, shape [n, columns]."""
+        values = self.low + units * (self.high - self.low)
+        values[:, self.is_log] = np.exp(values[:, self.is_log])
+        stepped = self.first + np.round((values - self.first) / self.step) * self.step
+        return np.clip(np.where(self.has_steps, stepped, values), self.first, self.last)
+
+    def units(self, values: np.ndarray) -> np.ndarray:
+        """Return the points at some values, shape [n, columns]."""
+        scaled = values.copy()
+        scaled[:, self.is_log] = np.log(scaled[:, self.is_log])
+        return (scaled - self.low) / (self.high - self.low)
+
+
+def _scale(found: BaseDistribution) -> tuple[float, float, float, bool]:
+    """Return the first and the last value of a parameter, its step or 0, and whether it is logarithmic."""
     if isinstance(found, CategoricalDistribution):
-        return np.minimum(np.floor(units * len(found.choices)), len(found.choices) - 1)
+        return 0.0, len(found.choices) - 1.0, 1.0, False
     assert isinstance(found, FloatDistribution | IntDistribution)
-    low, high = _bounds(found)
-    values = low + units * (high - low)
-    values = np.exp(values) if found.log else values
-    if found.step:
-        values = found.low + np.round((values - found.low) / found.step) * found.step
-    return np.clip(values, found.low, found.high)
-
-
-def _units(found: BaseDistribution, values: np.ndarray) -> np.ndarray:
-    """Return the units of values."""
-    if isinstance(found, CategoricalDistribution):
-        return (values + 0.5) / len(found.choices)
-    assert isinstance(found, FloatDistribution | IntDistribution)
-    low, high = _bounds(found)
-    return ((np.log(values) if found.log else values) - low) / (high - low)
+    return found.low, found.high, found.step or 0, found.log

@@ -87,14 +87,14 @@ class GaussianProcess:
         self._weights = np.exp(-kernel.log_lengths)[groups]
         self._scaled = features * self._weights
         covariance = _matern(_squared_distances(self._scaled, self._scaled))
-        self._agreement: np.ndarray | float = 1.0
+        self._agreement = np.ones(1)
         if ahead is not None:
             apart = np.abs(ahead[:, None] - ahead[None, :])
             covariance = covariance * kernel.agreement(apart) + _trend(apart)
-            self._agreement = kernel.agreement(ahead)[:, None]
+            self._agreement = kernel.agreement(ahead)
         if agreement is not None:
             covariance = covariance * agreement[0]
-            self._agreement = self._agreement * agreement[1][:, None]
+            self._agreement = self._agreement * agreement[1]
         covariance[np.diag_indices_from(covariance)] += math.exp(kernel.log_noise) + _JITTER
         self._values, self._num_lengths = values, len(kernel.log_lengths)
         self._factor = factorize(covariance)
@@ -116,10 +116,12 @@ class GaussianProcess:
         Returns:
             Two arrays of shape [m].
         """
-        cross = _matern(_squared_distances(self._scaled, features * self._weights)) * self._agreement
-        projected = _solve_half(self._factor, cross, lower=1)[0]
-        mean = projected.T @ self._whitened + self._gained
-        variance = 1.0 - np.einsum("ij,ij->j", projected, projected)
+        cross = _matern(_squared_distances(features * self._weights, self._scaled))
+        cross *= self._agreement
+        # A row for each configuration, as LAPACK has it: nothing is copied.
+        projected = _solve_half(self._factor, cross.T, lower=1, overwrite_b=1)[0].T
+        mean = projected @ self._whitened + self._gained
+        variance = 1.0 - np.einsum("ij,ij->i", projected, projected)
         return mean, self.scale * np.sqrt(np.maximum(variance, 1e-10))
 
     @property
@@ -256,13 +258,23 @@ def _trend(doublings: np.ndarray) -> np.ndarray:
 
 
 def _squared_distances(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    squares = (first**2).sum(1)[:, None] + (second**2).sum(1)[None, :] - 2 * first @ second.T
-    return np.maximum(squares, 0.0)
+    squares = first @ second.T
+    squares *= -2.0
+    squares += (first**2).sum(1)[:, None]
+    squares += (second**2).sum(1)
+    return np.maximum(squares, 0.0, out=squares)
 
 
 def _matern(squared: np.ndarray) -> np.ndarray:
-    root = _ROOT5 * np.sqrt(squared)
-    return (1 + root + squared * (5 / 3)) * np.exp(-root)
+    """Return the correlation at some squared distances, in their place, because new arrays are slow."""
+    root = np.sqrt(squared)
+    root *= _ROOT5
+    squared *= 5 / 3
+    squared += root
+    squared += 1.0
+    np.negative(root, out=root)
+    squared *= np.exp(root, out=root)
+    return squared
 
 
 def correlation(kernel: Kernel, groups: np.ndarray, first: np.ndarray, second: np.ndarray) -> np.ndarray:

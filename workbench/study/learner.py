@@ -43,6 +43,7 @@ class Learner:
         self._original = experiment
         self._projection = Projection(experiment)
         self._begun_in: dict[int, Projection] = {}
+        self._has_sampled = False
         self._priors: list[tuple[Params, Outcome, PriorTrialAdded]] = []
         self._memory: MemoryPredicted | None = None
         self._loose: frozenset[str] = frozenset()
@@ -62,7 +63,11 @@ class Learner:
     ) -> Params:
         """Start a configuration, as `Projection.begin`."""
         self._begun_in[configuration] = self._projection
-        return self._projection.begin(configuration, params, sampled=sampled, reports=reports)
+        is_first = sampled and not self._has_sampled
+        self._has_sampled |= sampled
+        return self._projection.begin(
+            configuration, params, sampled=sampled, is_first=is_first, reports=reports
+        )
 
     def to_resume(self) -> int | None:
         """Return the stopped configuration to continue, as `Projection.to_resume`."""

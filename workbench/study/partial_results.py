@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -67,6 +68,11 @@ class Reading:
         rungs = sorted(reports)
         values = [self.sign * reports[rung] for rung in rungs]
         return dict(zip(rungs, accumulate(values, max) if self.follows_best else values, strict=True))
+
+    def at_last(self, reports: Mapping[int, float], rungs: Sequence[int]) -> float:
+        """Return the value of `curve` at the last of some first rungs, without those that do not count."""
+        counted = rungs if self.follows_best else rungs[-1:]
+        return max(self.sign * reports[rung] for rung in counted)
 
     def end(self, trial: FrozenTrial, longest: int) -> float:
         """Return the rung at which a training ends unless it is stopped.
@@ -142,17 +148,20 @@ def observe(trials: Sequence[FrozenTrial], reading: Reading) -> Observations:
 
 def _seen(trial: FrozenTrial, reading: Reading, longest: int) -> Iterator[tuple[float, float]]:
     """Yield the doublings ahead and the value of each observation of a trial."""
-    curve = reading.curve(trial.intermediate_values)
-    end = reading.end(trial, longest) if curve else 0.0
-    kept: list[int] = []
+    reports = trial.intermediate_values
+    rungs = sorted(reports)
+    end = reading.end(trial, longest) if rungs else 0.0
+    num = len(rungs)
     if trial.state == TrialState.COMPLETE:
         assert trial.value is not None
         yield 0.0, reading.sign * trial.value
-        curve = {rung: value for rung, value in curve.items() if rung < end}
-    for rung in reversed(curve):
-        if len(kept) < _MAX_OBSERVATIONS and (not kept or rung * _THINNING <= kept[-1]):
-            kept.append(rung)
-            yield math.log2(max(end / max(rung, _FIRST_RUNG), 1.0)), curve[rung]
+        num = bisect_left(rungs, end)
+    for _ in range(_MAX_OBSERVATIONS):
+        if num == 0:
+            break
+        rung = rungs[num - 1]
+        yield math.log2(max(end / max(rung, _FIRST_RUNG), 1.0)), reading.at_last(reports, rungs[:num])
+        num = min(bisect_right(rungs, rung // _THINNING), num - 1)
 
 
 def without_outliers(values: np.ndarray, middle: float | None = None) -> np.ndarray:

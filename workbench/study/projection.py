@@ -100,6 +100,7 @@ class Projection:
         params: Params | None,
         *,
         sampled: bool,
+        is_first: bool = False,
         reports: Mapping[int, float] | None = None,
     ) -> Params:
         """Start a configuration, or continue one that was stopped.
@@ -108,6 +109,7 @@ class Projection:
             configuration: Its number, from 0.
             params: The configuration; None if the sampler should choose it.
             sampled: Whether the sampler chooses it now, or chose it when it was first proposed.
+            is_first: Whether it is the first one that the sampler chooses.
             reports: What it has reported before it was stopped, by rung; None for a new one.
 
         Returns:
@@ -118,7 +120,7 @@ class Projection:
             uses_sampler = sampled and (params is None or self._experiment.sampler.kind.keeps_notes)
             if uses_sampler:
                 self._study.sampler = samplers.make_sampler(
-                    self._experiment, configuration, self.parameters, self._knowledge
+                    self._experiment, configuration, self.parameters, self._knowledge, is_first=is_first
                 )
             trial = self._study.ask()
             if uses_sampler:

@@ -62,6 +62,8 @@ class ProcessSampler(DesignSampler):
         knowledge: Knowledge,
         readings: Sequence[Reading],
         cost_limit: CostLimit | None = None,
+        *,
+        is_first: bool = False,
     ) -> None:
         """Prepare one proposal.
 
@@ -71,8 +73,10 @@ class ProcessSampler(DesignSampler):
             knowledge: The results so far, some of them with a value; what is fitted to them is added.
             readings: How the curves of each objective are read.
             cost_limit: What the budget allows all trainings to cost; None if it limits no cost.
+            is_first: Whether it is the first one that is chosen: then running ones, which users enqueued, do
+                not count.
         """
-        super().__init__(parameters, seed, knowledge)
+        super().__init__(parameters, seed, knowledge, is_first=is_first)
         self._random = np.random.default_rng(seed)
         self._results = knowledge.results
         self._kernels = knowledge.kernels
@@ -86,15 +90,12 @@ class ProcessSampler(DesignSampler):
         }
         self._earlier_results = [result for results in knowledge.earlier.values() for result in results]
 
-    def has_related_run(self, *, is_first: bool) -> bool:
-        """Return whether this run's results show that an earlier run is related to it.
-
-        Args:
-            is_first: Whether it is the first proposal: any earlier run will do.
-        """
+    @property
+    def has_related_run(self) -> bool:
+        """Whether this run's results show that an earlier run is related to it; first any one will do."""
         ended = [result.trial for result in self._results]
-        if is_first or not self._earlier or len(ended) < _MIN_RELATED:
-            return is_first and bool(self._earlier)
+        if self.is_first or not self._earlier or len(ended) < _MIN_RELATED:
+            return self.is_first and bool(self._earlier)
         if any(map(is_cut, ended)) or all(trial.state != TrialState.COMPLETE for trial in ended):
             return False
         features = self._features(ended)
@@ -110,7 +111,7 @@ class ProcessSampler(DesignSampler):
         """Propose a configuration."""
         running = [
             other for other in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
-            if other.number != trial.number
+            if other.number != trial.number and not self.is_first
         ]  # fmt: skip
         with ON_ONE_THREAD():
             return self.encoding.params(*self._choose(running))

@@ -218,6 +218,8 @@ class SamplerRequest:
     """What the budget allows all trainings to cost."""
     learns_limits: bool = False
     """Whether every trial has the limits that the sampler reads."""
+    is_first: bool = False
+    """Whether no sampler has chosen a configuration of this run yet; what users enqueued does not count."""
 
     @property
     def searched(self) -> dict[str, BaseDistribution] | None:
@@ -230,6 +232,8 @@ def make_sampler(
     configuration: int,
     parameters: Parameters,
     knowledge: Knowledge | None = None,
+    *,
+    is_first: bool = False,
 ) -> BaseSampler:
     """Make the sampler that proposes one configuration.
 
@@ -238,6 +242,7 @@ def make_sampler(
         configuration: Number of the configuration, from 0.
         parameters: The searched parameters of its space.
         knowledge: What is known; None before the first trial.
+        is_first: Whether it is the first configuration that a sampler chooses.
 
     Returns:
         An Optuna sampler that has not seen any trial.
@@ -249,7 +254,7 @@ def make_sampler(
     learns_limits = bool(experiment.constraints) or not experiment.sampler.kind.needs_every_limit
     return make(options, SamplerRequest(
         seed, configuration, experiment.seed, parameters, knowledge or Knowledge(),
-        Reading.of(experiment), CostLimit.of(experiment), learns_limits,
+        Reading.of(experiment), CostLimit.of(experiment), learns_limits, is_first,
     ))  # fmt: skip
 
 
@@ -264,7 +269,7 @@ def make_auto(options: dict[str, Any], request: SamplerRequest) -> BaseSampler:
             if request.knowledge.earlier:
                 informed = _make_process(request)
                 # The first configuration tries what earlier runs found; then they have to be confirmed.
-                if informed.has_related_run(is_first=request.configuration == 0):
+                if informed.has_related_run:
                     return informed
             return make_design(options, request)
         case "process":
@@ -275,8 +280,9 @@ def _make_process(request: SamplerRequest) -> ProcessSampler:
     from workbench.study.proposals import ProcessSampler  # imports SciPy's optimizers
 
     return ProcessSampler(
-        request.parameters, request.seed, request.knowledge, request.readings, request.cost_limit
-    )
+        request.parameters, request.seed, request.knowledge, request.readings, request.cost_limit,
+        is_first=request.is_first,
+    )  # fmt: skip
 
 
 def _suited(request: SamplerRequest) -> Literal["random", "tpe", "design", "process"]:
@@ -298,8 +304,9 @@ def _suited(request: SamplerRequest) -> Literal["random", "tpe", "design", "proc
 def make_design(options: dict[str, Any], request: SamplerRequest) -> BaseSampler:
     """Make the sampler that covers the space evenly: the first members of a population."""
     return DesignSampler(
-        request.parameters, stable_seed("design", request.experiment_seed), request.knowledge
-    )
+        request.parameters, stable_seed("design", request.experiment_seed), request.knowledge,
+        is_first=request.is_first,
+    )  # fmt: skip
 
 
 def make_random(options: dict[str, Any], request: SamplerRequest) -> BaseSampler:

@@ -19,6 +19,7 @@ from workbench.experiment import Experiment
 from workbench.plan import PartialPlan
 from workbench.resources import ClusterInventory, cluster_inventory
 from workbench.store import Store
+from workbench.sweeps.advised_start import begin_with_advice
 from workbench.sweeps.cluster import Share, share_of
 from workbench.sweeps.ledger import Ledger
 from workbench.sweeps.sweep_advisor import AdvisedPlans, measure_before_trials
@@ -43,10 +44,13 @@ class TrialPlans:
     def begin(self, poll: Callable[[], None]) -> bool:
         """Let the advisor decide what plans leave open, where that is wanted; return whether it did.
 
+        The first configuration is what earlier advice recommends, if there is any.
+
         Args:
             poll: Called every second or so while something is measured; what it raises ends that.
         """
         self._advised = measure_before_trials(self._store, self._ledger, poll)
+        begin_with_advice(self._store, self._ledger, cluster_inventory)
         return self._advised is not None
 
     def share(self, experiment: Experiment) -> Share:

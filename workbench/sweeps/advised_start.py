@@ -1,0 +1,133 @@
+"""Begin a sweep where earlier advice on the same training expects a good result.
+
+Advice decides some of what a sweep searches: the learning rate, the batch, what else of the plan is searched.
+How it comes about is left to `advisor`; what trials leave open in their plans, to `sweep_advisor`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pydantic import JsonValue
+
+from workbench.advisor.choices import base_params, drawn_params
+from workbench.advisor.speed_history import earlier_runs, setting_of
+from workbench.domain import Choice, Domain, Fixed
+from workbench.errors import WorkbenchError
+from workbench.events import AdviceGiven, PlanMeasured, TrialEnqueued
+from workbench.experiment import Experiment, Space
+from workbench.planning.own_code import in_words_of_plans
+from workbench.resources import ClusterInventory
+from workbench.space import Params
+from workbench.store import Store
+from workbench.sweeps.ledger import Ledger
+from workbench.workers.capacity import capacity_of
+
+
+def begin_with_advice(store: Store, ledger: Ledger, cluster: Callable[[], ClusterInventory]) -> None:
+    """Enqueue the configuration that the latest advice recommends, unless a trial is known already.
+
+    Only `auto` begins with it, and only where `resources.advice` does not rule advice out.
+
+    Args:
+        store: The store that holds earlier runs.
+        ledger: The events of the run, to which the configuration is added.
+        cluster: Returns the hardware; called only where there is advice.
+    """
+    experiment, history, study = ledger.experiment, ledger.history, ledger.study
+    if history.trials or history.replay_of is not None or study.num_enqueued:
+        return
+    if experiment.sampler.name != "auto" or experiment.resources.advice == "never":
+        return
+    found = advised_configuration(store, experiment, cluster, except_run=ledger.run_id)
+    if found is not None:
+        study.enqueue(found.params)
+        ledger.record(found)
+
+
+def advised_configuration(
+    store: Store, experiment: Experiment, cluster: Callable[[], ClusterInventory], *, except_run: str
+) -> TrialEnqueued | None:
+    """Return the configuration that the latest advice on the same training and hardware recommends.
+
+    What the advice does not decide is as in the trainings that it was measured with, or near what a user
+    believes to be good. Values outside the space are replaced by the nearest ones in it.
+
+    Args:
+        store: The store that holds earlier runs.
+        experiment: What is to be tuned.
+        cluster: Returns the hardware.
+        except_run: A run to leave out.
+
+    Returns:
+        The configuration; None where no advice decides anything that is searched.
+    """
+    if experiment.trained is None:
+        return None
+    search = experiment.search.root
+    searched = {name for name, domain in search.items() if not isinstance(domain, Fixed)}
+    for run_id, given in earlier_runs(store, ["advice_given"], except_run=except_run):
+        advised = {} if not given else {
+            name: value for name, value in _values(given[-1]).items() if name in searched
+        }  # fmt: skip
+        if not advised:
+            continue
+        try:
+            earlier = store.experiment(run_id)
+        except WorkbenchError:  # of another version, or damaged
+            continue
+        if not _is_measured_here(store, run_id, earlier, experiment, cluster()):
+            continue
+        believed = {
+            name: domain.prior.near
+            for name, domain in search.items()
+            if not isinstance(domain, Fixed) and domain.prior is not None
+        }
+        rng = random.Random(experiment.seed)
+        wanted = drawn_params(experiment) | drawn_params(earlier) | believed | advised
+        return TrialEnqueued(params=_placed(experiment.search, wanted, rng), advice_run_id=run_id)
+    return None
+
+
+def _values(given: Any) -> dict[str, JsonValue]:
+    """Return what advice recommends, by the names of parameters."""
+    assert isinstance(given, AdviceGiven)
+    settings: Any = given.advice.get("settings") or {}
+    return {path.partition(".")[2]: value for path, value in settings.items()}
+
+
+def _is_measured_here(
+    store: Store, run_id: str, earlier: Experiment, experiment: Experiment, cluster: ClusterInventory
+) -> bool:
+    """Return whether a run measured steps of the model, data and hardware of an experiment."""
+    params, shape = base_params(in_words_of_plans(earlier)), capacity_of(experiment, cluster).shape
+    setting = setting_of(experiment, params, shape, cluster)
+    measured = (stored.event for stored in store.events(run_id, types=["plan_measured"]))
+    return any(isinstance(event, PlanMeasured) and event.setting == setting for event in measured)
+
+
+def _placed(space: Space, wanted: Mapping[str, JsonValue], rng: random.Random) -> Params:
+    """Return the configuration of a space that is nearest to some values; what they lack is drawn."""
+    placed: Params = {}
+    for name in space.order():
+        if space.exists(name, placed):
+            domain = space.root[name]
+            placed[name] = _nearest(domain, wanted.get(name), rng)
+    return placed
+
+
+def _nearest(domain: Domain, value: Any, rng: random.Random) -> JsonValue:
+    """Return the value of a domain that is nearest to a number; instead of anything else it draws one."""
+    if domain.contains(value):
+        return value
+    if isinstance(domain, Fixed) or isinstance(value, bool) or not isinstance(value, int | float):
+        return domain.sample(rng)
+    if isinstance(domain, Choice):
+        numbers = [choice for choice in domain.choices if isinstance(choice, int | float)]
+        return min(numbers, key=lambda number: abs(number - value), default=domain.sample(rng))
+    if (values := domain.values()) is None:
+        return min(max(float(value), domain.low), domain.high)
+    place = round((value - domain.low) / (domain.step or 1))
+    return values[min(max(place, 0), len(values) - 1)]
