@@ -6,6 +6,7 @@ import os
 from typing import Any
 
 import pytest
+from pydantic import JsonValue
 
 from workbench.advisor.choices import drawn_params
 from workbench.advisor.speed_history import setting_of
@@ -17,7 +18,7 @@ from workbench.sweeps.advised_start import begin_with_advice
 from workbench.sweeps.ledger import Ledger
 from workbench.workers.admission import Shape
 
-ADVICE = {"training.lr": 0.02, "training.global_batch": 256, "plan.workers": 2}
+ADVICE: dict[str, JsonValue] = {"training.lr": 0.02, "training.global_batch": 256, "plan.workers": 2}
 SEARCH = {
     "lr": {"low": 1e-4, "high": 1e-1, "log": True}, "global_batch": {"choices": [64, 256]},
     "hidden_width": {"low": 16, "high": 256}, "dropout": {"low": 0.0, "high": 0.5},
@@ -45,7 +46,7 @@ def advise(store: Store, num_cpus: float = 2, **changes: Any) -> str:
         name: value for name, value in drawn_params(experiment).items() if name not in ("lr", "global_batch")
     }
     setting = setting_of(experiment, params, Shape(1), cluster(num_cpus))
-    plan = {"workers": 1, "micro_batch": 64, "accumulation": 1}
+    plan: dict[str, JsonValue] = {"workers": 1, "micro_batch": 64, "accumulation": 1}
     with store.writer(run_id, owner_pid=os.getpid(), owner_host="here") as writer:
         writer.append(
             PlanMeasured(setting=setting, plan=plan, step_time_s=0.01, samples_per_s=6400),
@@ -56,16 +57,17 @@ def advise(store: Store, num_cpus: float = 2, **changes: Any) -> str:
 
 def begun(store: Store, *, num_times: int = 1, **changes: Any) -> tuple[list[TrialEnqueued], dict[str, Any]]:
     """Begin a sweep; return what was enqueued, and the first configuration."""
-    run_id = store.create_run(make_experiment(**changes))
+    run_id, first = store.create_run(make_experiment(**changes)), dict[str, Any]()
     for _ in range(num_times):
         with store.writer(run_id, owner_pid=os.getpid(), owner_host="here") as writer:
             ledger = Ledger(store, run_id)
             ledger.replay(writer)
             begin_with_advice(store, ledger, cluster)
             proposal = ledger.study.ask()
-    assert proposal is not None
+            assert proposal is not None
+            first = proposal.params
     events = [stored.event for stored in store.events(run_id)]
-    return [event for event in events if isinstance(event, TrialEnqueued)], proposal.params
+    return [event for event in events if isinstance(event, TrialEnqueued)], first
 
 
 def test_the_first_configuration_is_the_advised_one_as_it_was_measured(store: Store) -> None:

@@ -197,9 +197,9 @@ class _Scales:
         rows = [_scale(found) for found in distributions]
         first, last, step, log = np.array(rows, dtype=float).reshape(-1, 4).T
         is_log = np.flatnonzero(log)
-        ends = np.array([first - 0.5 * step, last + 0.5 * step])
-        ends[:, is_log] = np.log(ends[:, is_log])
-        return cls(*ends, first, last, np.where(step > 0, step, 1.0), step > 0, is_log)
+        low, high = first - 0.5 * step, last + 0.5 * step
+        low[is_log], high[is_log] = np.log(low[is_log]), np.log(high[is_log])
+        return cls(low, high, first, last, np.where(step > 0, step, 1.0), step > 0, is_log)
 
     def values(self, units: np.ndarray) -> np.ndarray:
         """Return the values at some points, shape [n, columns]."""
