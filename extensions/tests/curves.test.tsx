@@ -79,6 +79,16 @@ test("a limit that is being typed outlasts new curves, and counts once it is ent
   assert.equal(state.view.chart.low, 1.5);
 });
 
+test("in the menu of a chart the arrows choose from a list, and elsewhere move the focus", () => {
+  const { controller } = buildController({ run: buildRun(), chart: buildChart() });
+  render(<Chart controller={controller} />);
+  fireEvent.click(screen.getByRole("button", { name: /View/ }));
+  const isLeftAlone = (element: Element) => fireEvent.keyDown(element, { key: "ArrowDown" });
+  assert.ok(isLeftAlone(screen.getByLabelText("smoothing")));
+  assert.ok(isLeftAlone(screen.getByLabelText("axis to")));
+  assert.equal(isLeftAlone(screen.getByRole("button", { name: "Save as PNG" })), false);
+});
+
 test("whole epochs have whole numbers on their axis", () => {
   assert.equal(drawingOf(buildChart(), view(), theme).xKind, "whole");
   const chart = buildChart();
