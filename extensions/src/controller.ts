@@ -87,6 +87,12 @@ export class Controller {
     else this.selectRun(runId);
   }
 
+  /** Tiers take the room of a main area; `path` is a file of tiers, empty for the list of them. */
+  openTiers(path = ""): void {
+    if (this.form !== "wide" && this.host.openTiers) this.host.openTiers(path);
+    else this.show({ tab: "tiers", tiers: path });
+  }
+
   /** Chooses a trial for the chart and shows it in full; `add` keeps those that were chosen before. */
   chooseTrial(trial: number | null, add = false): void {
     const { chart } = this.state.view;

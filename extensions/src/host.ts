@@ -25,6 +25,8 @@ export interface Host {
   openRun?(runId: string, isBeside?: boolean): void;
   /** Shows the tab that has a run, if there is one, and returns whether. */
   revealRun?(runId: string): boolean;
+  /** Opens a tab with a file of tiers, or with the list of them for an empty path; absent: within the view. */
+  openTiers?(path: string): void;
   /** Opens a file of the server's folder; absent: there is no place for it. */
   openFile?(path: string): void;
   /** Opens a form in a new notebook, with the experiment of a file; absent: there are no notebooks. */

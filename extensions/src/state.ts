@@ -28,7 +28,8 @@ import type {
 
 export type RunState = RunItem["state"];
 export type TrialState = TrialRow["state"];
-export type Tab = "result" | "curves" | "throughput" | "analysis" | "advice" | "log" | "compare" | "resources";
+export type Tab =
+  "result" | "curves" | "throughput" | "analysis" | "advice" | "log" | "compare" | "resources" | "tiers";
 
 /** How the curves are drawn, which only this front end knows. */
 export interface ChartLooks {
@@ -63,6 +64,8 @@ export interface ViewState {
   figureColour: string;
   compared: string[];
   comparison: Required<Pick<ComparisonQuery, "metric" | "axis">> & { everything: boolean };
+  /** The file of tiers that is shown; empty for none. */
+  tiers: string;
 }
 
 /** What is forgotten of the chart when another run is shown. */
@@ -92,6 +95,7 @@ export const FIRST_VIEW: ViewState = {
   figureColour: "",
   compared: [],
   comparison: { metric: "", axis: "time", everything: false },
+  tiers: "",
 };
 
 /** The curves that are held for the chart, with what was last received about them. */

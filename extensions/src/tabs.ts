@@ -10,6 +10,7 @@ export const TAB_NAMES: Record<Tab, string> = {
   log: "Events",
   compare: "Compare",
   resources: "Machines",
+  tiers: "Tiers",
 };
 
 /** Views that there is something to see in; advice that tries no configurations has no curves. */
@@ -25,6 +26,7 @@ export function tabsOf({ view, run }: State): Tab[] {
     log: view.run !== null,
     compare: true,
     resources: true,
+    tiers: view.tab === "tiers" || view.tiers !== "",
   };
   return (Object.keys(TAB_NAMES) as Tab[]).filter((tab) => offered[tab]);
 }

@@ -240,7 +240,7 @@ export interface EndedAttempt {
   next_plan: Record<string, unknown>;
 }
 
-/** A file to begin with: a run can be started from an experiment; a notebook can be opened. */
+/** A file to begin with: an experiment can be started, a notebook opened, and tiers can be shown. */
 export interface ExperimentFile {
   /** Relative to the server's folder; of an example absolute. */
   path: string;
@@ -248,7 +248,7 @@ export interface ExperimentFile {
   /** Its first comment. */
   help?: string;
   /** example: an experiment that comes with the workbench. */
-  kind?: "experiment" | "example" | "notebook";
+  kind?: "experiment" | "example" | "notebook" | "tiers";
 }
 
 /** The best value of one of several objectives. */

@@ -10,6 +10,7 @@ import { buildController } from "./view_builder";
 
 const FILES: ExperimentFile[] = [
   { path: "mine/sweep.yaml", name: "sweep", kind: "experiment", help: "My first." },
+  { path: "mine/tiers.yaml", name: "tiers", kind: "tiers" },
   { path: "first.ipynb", name: "first", kind: "notebook" },
   { path: "/lib/search_spaces/breast_cancer.yaml", name: "breast_cancer", kind: "example" },
   { path: "/lib/search_spaces/digits.yaml", name: "digits", kind: "example", help: "Handwritten digits." },
@@ -63,6 +64,8 @@ test("experiments, notebooks and the form are offered by their names", async () 
   assert.deepEqual(controller.dialog, { kind: "start", path: "mine/sweep.yaml" });
   fireEvent.click(screen.getByRole("button", { name: "first.ipynb" }));
   fireEvent.click(screen.getByRole("button", { name: "Fill in a form" }));
+  fireEvent.click(screen.getByRole("button", { name: "mine/tiers.yaml" }));
+  assert.deepEqual([controller.state.view.tab, controller.state.view.tiers], ["tiers", "mine/tiers.yaml"]);
   assert.deepEqual(opened, ["first.ipynb", "form new"]);
 });
 
@@ -86,7 +89,7 @@ test("the dialog of Start begins with a chosen file, leaves notebooks out, and l
   const { controller, reply } = buildController();
   const opened: (string | undefined)[] = [];
   controller.host.openForm = (path) => opened.push(path);
-  controller.openDialog({ kind: "start", path: FILES[3].path });
+  controller.openDialog({ kind: "start", path: FILES[4].path });
   reply(FILES);
   render(<Dialogs controller={controller} />);
   await settle();
@@ -95,9 +98,9 @@ test("the dialog of Start begins with a chosen file, leaves notebooks out, and l
     [...list.options].map((option) => option.text),
     ["mine/sweep.yaml", "breast_cancer (example)", "digits (example)"],
   );
-  assert.equal(list.value, FILES[3].path);
+  assert.equal(list.value, FILES[4].path);
   fireEvent.click(screen.getByRole("button", { name: "Edit in a form" }));
-  assert.deepEqual(opened, [FILES[3].path]);
+  assert.deepEqual(opened, [FILES[4].path]);
   assert.equal(controller.dialog, null);
 });
 

@@ -1,14 +1,37 @@
 import "./dom";
 import assert from "node:assert/strict";
 import { afterEach, test } from "node:test";
-import { cleanup, fireEvent, render, screen, within } from "@testing-library/preact";
+import { act, cleanup, fireEvent, render, screen, within } from "@testing-library/preact";
 import { App } from "../src/tiers/app";
 import { TiersConnection } from "../src/tiers/connection";
 import { partsOf } from "../src/tiers/curve";
 import type { SchedulerPoint, TiersPicture, TiersRun, TiersStatus } from "../src/tiers/types";
+import { Tiers } from "../src/views/tiers";
+import type { ExperimentFile } from "../src/types";
+import { buildController } from "./view_builder";
 import { FakeKernel } from "./fake_kernel";
 
 afterEach(cleanup);
+
+class FakeSocket {
+  static made: FakeSocket[] = [];
+  onopen?: () => void;
+  onmessage?: (event: { data: string }) => void;
+  onclose?: () => void;
+  readonly sent: unknown[] = [];
+
+  constructor(readonly url: string) {
+    FakeSocket.made.push(this);
+  }
+
+  send(text: string): void {
+    this.sent.push(JSON.parse(text));
+  }
+
+  close(): void {
+    this.onclose?.();
+  }
+}
 
 const THRESHOLDS = [0, 0.5, 0.9, 1];
 
@@ -169,6 +192,13 @@ test("what was measured stands beside what was expected", () => {
   assert.match(screen.getByRole("rowheader", { name: "expected" }).parentElement!.textContent!, /2 ms/);
 });
 
+test("what another process runs is followed, and not stopped from here", () => {
+  show(PICTURE, { type: "run", state: "running", scheduler: "end", time_s: 20, is_elsewhere: true }, status(3, 2));
+  assert.match(document.body.textContent!, /end: 3 of 20 s, started by another process/);
+  assert.match(labelOf(/^Queue of end/), /2 now/);
+  assert.equal(screen.queryByRole("button", { name: /Stop|Run/ }), null);
+});
+
 test("a problem and a kernel that is gone are stated", () => {
   const { kernel, connection } = show({
     ...IDLE,
@@ -178,4 +208,38 @@ test("a problem and a kernel that is gone are stated", () => {
   kernel.disconnect();
   connection.send({ type: "hello" });
   assert.match(screen.getByRole("alert").textContent!, /No longer connected/);
+});
+
+test("the panel lists files of tiers, and shows one over a connection that comes back", async (context) => {
+  context.mock.timers.enable({ apis: ["setTimeout"] });
+  Object.assign(globalThis, { WebSocket: FakeSocket });
+  const { controller, reply, state } = buildController();
+  const files: ExperimentFile[] = [
+    { path: "digits.yaml", name: "digits", kind: "experiment" },
+    { path: "mine/tiers.yaml", name: "tiers", kind: "tiers" },
+  ];
+  reply(files);
+  const view = render(<Tiers controller={controller} />);
+  for (let turn = 0; turn < 20; turn += 1) await Promise.resolve();
+  await new Promise(setImmediate);
+  assert.equal(screen.queryByText("digits.yaml"), null);
+  assert.match(screen.getByRole("group", { name: "a file of tiers" }).textContent!, /from: a\/best/);
+  fireEvent.click(screen.getByRole("button", { name: "mine/tiers.yaml" }));
+  assert.equal(state.view.tiers, "mine/tiers.yaml");
+
+  view.rerender(<Tiers controller={controller} />);
+  const [first] = FakeSocket.made;
+  assert.equal(first.url, "ws://localhost/workbench/api/tiers?path=mine%2Ftiers.yaml");
+  act(() => first.onopen!());
+  assert.deepEqual(first.sent, [{ type: "hello" }]);
+  act(() => first.onmessage!({ data: JSON.stringify(PICTURE) }));
+  assert.equal(slider().value, "2");
+  act(() => first.close());
+  assert.match(screen.getByRole("alert").textContent!, /cannot be reached; trying again/);
+  context.mock.timers.tick(1000);
+  const [, second] = FakeSocket.made;
+  act(() => second.onopen!());
+  assert.equal(screen.getByRole("alert").textContent, "");
+  view.unmount();
+  assert.equal(FakeSocket.made.length, 2, "a view that is closed does not come back");
 });

@@ -67,7 +67,7 @@ def is_idle(message: dict[str, Any]) -> bool:
 @pytest.mark.slow
 def test_a_view_plans_runs_and_compares(file: Path) -> None:
     view = View(tiers(file))
-    view.shown._work.join()
+    view.shown._session.work.join()  # pyright: ignore
     view.say(type="hello")
     picture = view.until(lambda one: one["type"] == "picture")
     assert (picture["tiers"], picture["counts"], picture["threshold"]) == (["end", "cloud"], [500, 2], 0.7)
@@ -106,7 +106,7 @@ def test_what_is_wrong_with_a_bundle_is_shown_in_words(tmp_path: Path) -> None:
     path = tmp_path / "tiers.yaml"
     path.write_text(FILE)
     view = View(tiers(path))
-    view.shown._work.join()
+    view.shown._session.work.join()  # pyright: ignore
     view.say(type="hello")
     problem = view.until(is_idle)["problem"]
     assert problem["field"] == "place.from"

@@ -53,10 +53,10 @@ def run(
     from workbench.deploy.placement.scheduler_plans import recommend
     from workbench.deploy.placement.schedulers import SCHEDULERS
     from workbench.deploy.tiers.measured_run import poisson_moments_s
-    from workbench.deploy.tiers.measured_scheduler import measure_scheduler
     from workbench.deploy.tiers.prediction import system_here
     from workbench.deploy.tiers.samples import bundle_samples
     from workbench.deploy.tiers.sent_evidence import with_sent_evidence
+    from workbench.live_feed.tiers_journal import measure_and_report
 
     try:
         time_s = parse_duration_s(time_limit)
@@ -81,7 +81,9 @@ def run(
         if tiers.privacy.transport == "plain":
             print_note("privacy.transport: what tiers exchange is not encrypted")
         each = [
-            measure_scheduler(name, tiers, folder, bundle, system, (samples, targets), moments_s)
+            measure_and_report(
+                file, name, tiers, bundle, system, (samples, targets), moments_s, time_s=time_s
+            )
             for name in schedulers
         ]
     found, expected, ran = (list(one) for one in zip(*each, strict=True))

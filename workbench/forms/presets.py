@@ -14,6 +14,7 @@ _PACKAGE = Path(__file__).parents[1]
 _SHIPPED = (_PACKAGE / _FOLDER, _PACKAGE.parent / _FOLDER)
 _EXAMPLE = "digits"
 _KINDS = ("model", "train", "command")
+_OF_TIERS = ("tiers", "place")
 _SUFFIXES = (".yaml", ".yml")
 _MAX_BYTES = 65_536
 _MAX_FILES = 100
@@ -78,24 +79,36 @@ def _files(folder: Path) -> list[Path]:
 
 def first_comment(path: Path) -> str | None:
     """Return the first comment of an experiment file; None if it is not an experiment."""
+    kind, words = _read(path)
+    return words if kind == "experiment" else None
+
+
+def first_comment_of_tiers(path: Path) -> str | None:
+    """Return the first comment of a file of tiers; None if it is not one."""
+    kind, words = _read(path)
+    return words if kind == "tiers" else None
+
+
+def _read(path: Path) -> tuple[str, str]:
     try:
         found = path.stat()
         return _read_help(path, found.st_mtime_ns, found.st_size)
     except OSError:
-        return None
+        return "", ""
 
 
 @functools.lru_cache(maxsize=4 * _MAX_FILES)
-def _read_help(path: Path, _changed_ns: int, _size_bytes: int) -> str | None:
+def _read_help(path: Path, _changed_ns: int, _size_bytes: int) -> tuple[str, str]:
     # Called after every edit: reading a folder of long files would take too long.
     with path.open(encoding="utf-8", errors="replace") as file:
         lines = file.read(_MAX_BYTES).splitlines()
     keys = {line.partition(":")[0] for line in lines}
-    if "objectives" not in keys or keys.isdisjoint(_KINDS):
-        return None
+    is_experiment = "objectives" in keys and not keys.isdisjoint(_KINDS)
+    if not is_experiment and not keys.issuperset(_OF_TIERS):
+        return "", ""
     words = []
     for line in lines:
         if not line.startswith("#"):
             break
         words.append(line.lstrip("# ").strip())
-    return " ".join(words)
+    return "experiment" if is_experiment else "tiers", " ".join(words)

@@ -92,11 +92,11 @@ class SizeOfRun(_Response):
 
 
 class ExperimentFile(_Response):
-    """A file to begin with: a run can be started from an experiment; a notebook can be opened."""
+    """A file to begin with: an experiment can be started, a notebook opened, and tiers can be shown."""
 
     path: str = Field(description="Relative to the server's folder; of an example absolute.")
     name: str
     help: str = Field(default="", description="Its first comment.")
-    kind: Literal["experiment", "example", "notebook"] = Field(
+    kind: Literal["experiment", "example", "notebook", "tiers"] = Field(
         default="experiment", description="example: an experiment that comes with the workbench."
     )

@@ -1,17 +1,20 @@
 """What a view of tiers shows: what each exit threshold gives, how tiers do while they run, and the result.
 
-Computing it is left to `workbench.deploy`, sending it to `workbench.widgets`.
+Computing it is left to `tiers_session`, runs to `tiers_journal`.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
 from workbench.errors import Problem
+
+if TYPE_CHECKING:
+    from workbench.deploy.placement.flows import Outcome
 
 
 class _Message(BaseModel):
@@ -142,6 +145,7 @@ class TiersRun(_Message):
         num_requests: Number of requests.
         num_unanswered: Number of them without an answer.
         problem: Why there is no result.
+        is_elsewhere: Whether another process started it, such as `workbench place run`: only that stops it.
     """
 
     type: Literal["run"] = "run"
@@ -154,6 +158,7 @@ class TiersRun(_Message):
     num_requests: int = 0
     num_unanswered: int = 0
     problem: Problem | None = None
+    is_elsewhere: bool = False
 
 
 TiersMessage = TiersPicture | TiersStatus | TiersRun
@@ -162,6 +167,22 @@ TiersMessage = TiersPicture | TiersStatus | TiersRun
 def finite(value: float) -> float | None:
     """Return a time, or None for one that grows without end."""
     return float(value) if math.isfinite(value) else None
+
+
+def point_of(name: str, outcome: Outcome, group_accuracy: float | None = None) -> SchedulerPoint:
+    """Return what is expected of a scheduler, as it is sent.
+
+    Args:
+        name: The scheduler.
+        outcome: What is expected.
+        group_accuracy: Share of the answers whose group of classes is right; None without groups.
+    """
+    return SchedulerPoint(
+        scheduler=name, accuracy=outcome.accuracy, mean_s=finite(outcome.response_s.mean()),
+        p50_s=finite(outcome.quantile_s(0.5)), p95_s=finite(outcome.quantile_s(0.95)),
+        bytes_per_sample=outcome.bytes_per_sample, load=list(outcome.load.values()),
+        group_accuracy=group_accuracy,
+    )  # fmt: skip
 
 
 def status_between(

@@ -28,7 +28,7 @@ from workbench.actions import (
     snippet_of,
 )
 from workbench.errors import PROBLEMS_VARIABLE, ArgumentError, RunError
-from workbench.forms.presets import first_comment, shipped
+from workbench.forms.presets import first_comment, first_comment_of_tiers, shipped
 from workbench.live_feed import action_messages
 from workbench.live_feed.action_messages import ActionSnippet, Done, ExperimentFile
 from workbench.live_feed.feed import Feed
@@ -118,10 +118,35 @@ class ActionRunner:
             elif (words := first_comment(path)) is not None:
                 kind = "experiment" if examples.pop(path, None) is None else "example"
                 found.append(ExperimentFile(path=name, name=path.stem, help=words, kind=kind))
+            elif (words := first_comment_of_tiers(path)) is not None:
+                found.append(ExperimentFile(path=name, name=path.stem, help=words, kind="tiers"))
         for path, name in examples.items():
             words = first_comment(path) or ""
             found.append(ExperimentFile(path=str(path), name=name, help=words, kind="example"))
         return found
+
+    def file(self, given: str) -> Path:
+        """Return a file below the server's folder.
+
+        Args:
+            given: Its path, relative to that folder.
+
+        Raises:
+            ArgumentError: If it is elsewhere, or does not exist.
+        """
+        path = self._below_root(given)
+        if not path.is_file():
+            raise ArgumentError(f"there is no file {given}", field="path")
+        return path
+
+    def environment(self) -> dict[str, str]:
+        """Return the variables by which a process uses the store of this server."""
+        store = self._feed.store
+        # The address of a store may contain a password, and its path may be relative.
+        return {
+            **os.environ, "WORKBENCH_STORE": store.url, "WORKBENCH_ARTIFACTS": str(store.artifacts),
+            PROBLEMS_VARIABLE: "1",
+        }  # fmt: skip
 
     def _files(self, folder: Path, depth: int) -> list[Path]:
         found: list[Path] = []
@@ -159,11 +184,8 @@ class ActionRunner:
 
     def _start(self, action: Action, arguments: dict[str, Any]) -> Done:
         path, address = arguments["path"], arguments.get("address")
-        if (
-            path not in {str(one.resolve()) for one in shipped().values()}
-            and not self._below_root(path).is_file()
-        ):
-            raise ArgumentError(f"there is no file {path}", field="path")
+        if path not in {str(one.resolve()) for one in shipped().values()}:
+            self.file(path)
         if address:
             check_address(address)
         found = self._command(*command_words(action, "", arguments), "--detach", "--json")
@@ -196,16 +218,12 @@ class ActionRunner:
         A command that starts a new run is left to itself once the run is stored: how starting the driver ends
         is part of the run.
         """
-        store = self._feed.store
-        # In the environment: the address of a store may contain a password, and its path may be relative.
-        environment = {
-            "WORKBENCH_STORE": store.url, "WORKBENCH_ARTIFACTS": str(store.artifacts), PROBLEMS_VARIABLE: "1",
-        }  # fmt: skip
+        environment = self.environment()
         # Files, because nobody reads what a command prints that is left to itself.
         with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
             process = subprocess.Popen(
                 [sys.executable, "-m", "workbench", *words], cwd=self._root, stdout=output, stderr=errors,
-                stdin=subprocess.DEVNULL, env={**os.environ, **environment}, start_new_session=True,
+                stdin=subprocess.DEVNULL, env=environment, start_new_session=True,
             )  # fmt: skip
             deadline_s = time.monotonic() + _TIMEOUT_S
             while process.poll() is None:

@@ -33,6 +33,7 @@ from workbench.server.routes import (
     TrialsHandler,
     UpdateHandler,
 )
+from workbench.server.tiers import TiersProcesses, TiersSocket
 from workbench.store import Store
 
 _NUM_THREADS = 4
@@ -74,9 +75,11 @@ class WorkbenchExtension(ExtensionApp):
         url = self.store_url or None
         feed = Feed(lambda: Store.open(url), self.poll_s)
         root = Path(self.serverapp.root_dir) if self.serverapp is not None else Path.cwd()
+        actions = ActionRunner(feed, root)
         shared: dict[str, Any] = {
             "workbench_feed": feed,
-            "workbench_actions": ActionRunner(feed, root),
+            "workbench_actions": actions,
+            "workbench_tiers": TiersProcesses(actions),
             "workbench_renderer": FigureRenderer(feed),
             "workbench_live": set(),
             # Separate, so that a store that does not respond blocks no other extension's threads.
@@ -93,6 +96,7 @@ class WorkbenchExtension(ExtensionApp):
             [
                 (r"/workbench/?", PageHandler),
                 (rf"{api}/live", LiveSocket),
+                (rf"{api}/tiers", TiersSocket),
                 (rf"{api}/update", UpdateHandler),
                 (rf"{api}/runs", RunsHandler),
                 (rf"{api}/matching-runs", MatchingRunsHandler),
@@ -119,6 +123,7 @@ class WorkbenchExtension(ExtensionApp):
         settings: dict[str, Any] = self.settings
         for connection in list(settings["workbench_live"]):
             await connection.end()
+        await settings["workbench_tiers"].close()
         settings["workbench_renderer"].close()
         settings["workbench_feed"].close()
         for name in ("workbench_threads", "workbench_slow_threads"):

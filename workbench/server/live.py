@@ -25,17 +25,11 @@ _POLICY_VIOLATION = 1008
 _INTERNAL_ERROR = 1011
 
 
-class LiveSocket(WebSocketMixin, WebSocketHandler, JupyterHandler):  # pyright: ignore[reportIncompatibleMethodOverride]
-    """One browser's connection."""
+class AuthorizedSocket(WebSocketMixin, WebSocketHandler, JupyterHandler):  # pyright: ignore[reportIncompatibleMethodOverride]
+    """A connection of a user who may do `action`."""
 
     auth_resource = RESOURCE
-
-    def initialize(self) -> None:
-        """Create a connection that has no session yet."""
-        self._sockets: set[LiveSocket] = self.settings["workbench_live"]
-        self._woken = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
-        self._end_listening: Any = None
+    action = "read"
 
     @property
     def max_message_size(self) -> int:
@@ -47,11 +41,22 @@ class LiveSocket(WebSocketMixin, WebSocketHandler, JupyterHandler):  # pyright: 
 
     @ws_authenticated
     async def get(self, *arguments: Any, **options: Any) -> None:
-        """Accept the connection if the user may read runs."""
-        allowed = self.authorizer.is_authorized(self, self.current_user, "read", RESOURCE)
+        """Accept the connection if the user is authorized."""
+        allowed = self.authorizer.is_authorized(self, self.current_user, self.action, RESOURCE)
         if not (await allowed if asyncio.iscoroutine(allowed) else allowed):
             raise web.HTTPError(403)
         await super().get(*arguments, **options)
+
+
+class LiveSocket(AuthorizedSocket):
+    """One browser's connection."""
+
+    def initialize(self) -> None:
+        """Create a connection that has no session yet."""
+        self._sockets: set[LiveSocket] = self.settings["workbench_live"]
+        self._woken = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._end_listening: Any = None
 
     def open(self, *_: Any, **__: Any) -> None:
         """Start the session, and listen for changes."""

@@ -4,6 +4,7 @@ import type { ReadonlyPartialJSONObject } from "@lumino/coreutils";
 
 import type { Host } from "../host";
 import type { ViewState } from "../state";
+import { isStartable } from "../views/first_steps";
 import type { Done, ExperimentFile, Problem, RunList } from "../types";
 import { openFormNotebook } from "./form_notebook";
 import { workbenchIcon } from "./icon";
@@ -55,6 +56,11 @@ export function addCommands(services: Services, faces: Faces): void {
     icon: workbenchIcon,
     execute: (args) => openFormNotebook(services.app, textOf(args, "path") ?? undefined),
   });
+  commands.addCommand(COMMANDS.tiers, {
+    label: "Place a model on tiers…",
+    caption: "Plan and run a model on devices and servers",
+    execute: (args) => open(services, faces, null, { tab: "tiers", tiers: textOf(args, "tiers") ?? "" }),
+  });
   for (const command of Object.values(COMMANDS)) {
     services.palette?.addItem({ command, category: CATEGORY, args: { isPalette: true } });
   }
@@ -91,7 +97,7 @@ async function start(host: Host, given: string | null): Promise<string | null> {
     const offered = await get<ExperimentFile[]>(host, "workbench/api/experiments");
     path = await choose(
       "Start a run",
-      offered.filter((item) => item.kind !== "notebook").map((item) => item.path),
+      offered.filter(isStartable).map((item) => item.path),
       "No experiment files were found.",
     );
   }

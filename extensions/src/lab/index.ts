@@ -44,6 +44,7 @@ function abilities({ app, labShell }: Services, settings: LiveSettings): Partial
     openFile: (path) => void app.commands.execute("docmanager:open", { path }),
     openForm: (path) => void app.commands.execute(COMMANDS.form, path === undefined ? {} : { path }),
     openRun: labShell && ((run, isBeside = false) => void app.commands.execute(COMMANDS.open, { run, isBeside })),
+    openTiers: labShell && ((tiers) => void app.commands.execute(COMMANDS.tiers, { tiers })),
     notify: (message, level) => {
       const isWanted = settings.current.notifications || level === "info";
       if (isWanted) Notification.emit(message, level, { autoClose: SHOWN_FOR_MS[level] });

@@ -11,4 +11,5 @@ export const COMMANDS = {
   showPanel: "workbench:show-panel",
   start: "workbench:start",
   form: "workbench:new-form",
+  tiers: "workbench:tiers",
 } as const;

@@ -79,6 +79,8 @@ export class Tabs {
     if (!tab) {
       tab = this.#make(run, state);
       void this.#tracker.add(tab);
+    } else {
+      tab.content.look(state);
     }
     const { shell } = this.#services.app;
     if (!tab.isAttached) {

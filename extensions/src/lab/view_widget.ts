@@ -37,6 +37,12 @@ export class ViewWidget extends Widget {
     return this.#stateChanged;
   }
 
+  /** Show something else. */
+  look(state: Partial<ViewState>): void {
+    this.state = { ...this.state, ...state };
+    this.#view?.update(state);
+  }
+
   override dispose(): void {
     if (this.isDisposed) return;
     this.#view?.dispose();

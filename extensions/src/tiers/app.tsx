@@ -19,11 +19,7 @@ export function App({ connection }: AppProps) {
   return (
     <>
       <div role="alert">
-        {isDisconnected ? (
-          <p class="workbench-notice workbench-notice-error">
-            No longer connected: the kernel was restarted or shut down. Run the cell again.
-          </p>
-        ) : null}
+        {isDisconnected ? <p class="workbench-notice workbench-notice-error">{connection.lost}</p> : null}
         {run?.problem ? (
           <p class="workbench-notice workbench-notice-error">
             <ProblemText problem={run.problem} withField />

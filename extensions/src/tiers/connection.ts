@@ -1,26 +1,36 @@
-// The connection of a view of tiers to the kernel: what it was sent last, and what a user wants.
+// The connection of a view of tiers to what computes it: what it was sent last, and what a user wants.
 import type { KernelModel } from "../kernel_socket";
 import type { RunTiers, StopTiers, TiersHello, TiersPicture, TiersRun, TiersStatus } from "./types";
 
 /** What is kept of a run: two minutes. */
 const MAX_STATUSES = 480;
+const KERNEL_LOST = "No longer connected: the kernel was restarted or shut down. Run the cell again.";
 
 export class TiersConnection {
   picture: TiersPicture | null = null;
   run: TiersRun | null = null;
   statuses: TiersStatus[] = [];
-  /** Whether the kernel that computed it no longer exists. */
+  /** Whether what computed it cannot be reached. */
   isDisconnected = false;
 
   constructor(
     private readonly model: KernelModel,
     private readonly onChange: () => void,
+    /** What is stated where it is disconnected. */
+    readonly lost = KERNEL_LOST,
   ) {
     model.on("msg:custom", this.receive);
   }
 
   close(): void {
     this.model.off("msg:custom", this.receive);
+  }
+
+  /** Takes whether it is connected; each connection is sent all that there is. */
+  noteConnected(isConnected: boolean): void {
+    this.isDisconnected = !isConnected;
+    if (isConnected) this.send({ type: "hello" });
+    this.onChange();
   }
 
   send(request: TiersHello | RunTiers | StopTiers): void {

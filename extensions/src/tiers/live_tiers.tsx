@@ -15,6 +15,8 @@ interface LiveTiersProps {
 
 const STATES = { measuring: "Measuring …", idle: "", starting: "Starting processes …", running: "", done: "Done." };
 
+const ELSEWHERE = ", started by another process";
+
 export function LiveTiers({ connection, picture, scheduler, threshold }: LiveTiersProps) {
   const [rate, setRate] = useState(20);
   const [seconds, setSeconds] = useState(20);
@@ -27,7 +29,7 @@ export function LiveTiers({ connection, picture, scheduler, threshold }: LiveTie
       <div class="workbench-bar">
         <NumberInput label="Requests per second" value={rate} onValue={setRate} />
         <NumberInput label="Seconds" value={seconds} onValue={setSeconds} />
-        {isBusy ? (
+        {isBusy && run?.is_elsewhere ? null : isBusy ? (
           <button type="button" onClick={() => connection.send({ type: "stop" })}>
             ■ Stop
           </button>
@@ -43,7 +45,7 @@ export function LiveTiers({ connection, picture, scheduler, threshold }: LiveTie
         )}
         <span role="status" class="workbench-muted">
           {run?.state === "running"
-            ? `${run.scheduler}: ${Math.round(at_s)} of ${formatNumber(run.time_s)} s`
+            ? `${run.scheduler}: ${Math.round(at_s)} of ${formatNumber(run.time_s)} s${run.is_elsewhere ? ELSEWHERE : ""}`
             : STATES[run?.state ?? "idle"]}
         </span>
       </div>

@@ -62,7 +62,7 @@ export interface TiersPicture {
   points: ThresholdPoint[];
 }
 
-/** Whether tiers run, and what came of it. Attributes: type: What the message is. state: `measuring` stages before a picture can be drawn, `starting` or `running` processes, `done`, or `idle`, also after a problem. scheduler: The scheduler that runs, or ran. threshold: The threshold of the first exit. time_s: For how long requests are sent. measured: What was measured. expected: What was expected of it, with `load` and `bytes_per_sample` of the plan. num_requests: Number of requests. num_unanswered: Number of them without an answer. problem: Why there is no result. */
+/** Whether tiers run, and what came of it. Attributes: type: What the message is. state: `measuring` stages before a picture can be drawn, `starting` or `running` processes, `done`, or `idle`, also after a problem. scheduler: The scheduler that runs, or ran. threshold: The threshold of the first exit. time_s: For how long requests are sent. measured: What was measured. expected: What was expected of it, with `load` and `bytes_per_sample` of the plan. num_requests: Number of requests. num_unanswered: Number of them without an answer. problem: Why there is no result. is_elsewhere: Whether another process started it, such as `workbench place run`: only that stops it. */
 export interface TiersRun {
   type: "run";
   state: "measuring" | "idle" | "starting" | "running" | "done";
@@ -74,6 +74,7 @@ export interface TiersRun {
   num_requests?: number;
   num_unanswered?: number;
   problem?: Problem | null;
+  is_elsewhere?: boolean;
 }
 
 /** How all tiers do at one moment of a run, `at_s` seconds after its first status. */

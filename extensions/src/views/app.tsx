@@ -16,6 +16,7 @@ import { Resources } from "./resources";
 import { Runs } from "./runs";
 import { StatusLine } from "./status_line";
 import { Throughput } from "./throughput";
+import { Tiers } from "./tiers";
 import { Trial } from "./trial";
 import { Trials } from "./trials";
 
@@ -154,6 +155,7 @@ function viewOf(tab: Tab, controller: Controller) {
       </BesideTrial>
     );
   }
+  if (tab === "tiers") return <Tiers controller={controller} />;
   if (controller.state.view.run === null) return null;
   switch (tab) {
     case "result":

@@ -24,6 +24,7 @@ export function FirstSteps({ controller }: { controller: Controller }) {
   const [isBusy, setIsBusy] = useState(false);
   const files = useFiles(controller, setProblem) ?? [];
   const examples = files.filter((file) => file.kind === "example");
+  const canShowTiers = controller.form === "wide" || controller.host.openTiers !== undefined;
   const example = examples.find((file) => file.name === EXAMPLE) ?? examples[0];
   const run = async (path: string) => {
     setIsBusy(true);
@@ -54,13 +55,18 @@ export function FirstSteps({ controller }: { controller: Controller }) {
       <ProblemNotice problem={problem} />
       <Listed
         title="Experiments"
-        files={files.filter((file) => file.kind !== "notebook" && file !== example)}
+        files={files.filter((file) => isStartable(file) && file !== example)}
         choose={({ path }) => controller.openDialog({ kind: "start", path })}
       />
       <Listed
         title="Notebooks"
         files={files.filter((file) => file.kind === "notebook")}
         choose={controller.host.openFile && (({ path }) => controller.host.openFile!(path))}
+      />
+      <Listed
+        title="Tiers"
+        files={files.filter((file) => file.kind === "tiers")}
+        choose={canShowTiers ? ({ path }) => controller.openTiers(path) : undefined}
       />
       <h3>Your own model and data</h3>
       {controller.host.openForm ? (
@@ -84,7 +90,7 @@ interface ListedProps {
   choose?(file: ExperimentFile): void;
 }
 
-function Listed({ title, files, choose }: ListedProps) {
+export function Listed({ title, files, choose }: ListedProps) {
   if (!files.length) return null;
   return (
     <>
@@ -125,6 +131,11 @@ function FileName({ text }: { text: string }) {
       ))}
     </>
   );
+}
+
+/** Whether a run can be started from it. */
+export function isStartable({ kind }: Pick<ExperimentFile, "kind">): boolean {
+  return kind === "experiment" || kind === "example" || kind === undefined;
 }
 
 /** An example that lies elsewhere goes by its name. */

@@ -29,6 +29,18 @@ export function Offers({ controller, run }: { controller: Controller; run: RunDe
                     ))}
                 </div>
               ))}
+              {form === "wide" || host.openTiers ? (
+                <button
+                  type="button"
+                  title="Place a model on devices and servers"
+                  onClick={() => {
+                    close();
+                    controller.openTiers();
+                  }}
+                >
+                  Tiers
+                </button>
+              ) : null}
               <button
                 type="button"
                 title="Use a terminal or Python instead"

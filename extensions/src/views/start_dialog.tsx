@@ -5,7 +5,7 @@ import { parseSettings } from "../format";
 import type { Problem } from "../types";
 import { problemIn, useSnippet, wordsOf } from "./actions";
 import { Dialog, Empty, Field, ProblemNotice, TheSame } from "./components";
-import { labelOf, useFiles } from "./first_steps";
+import { isStartable, labelOf, useFiles } from "./first_steps";
 
 interface StartDialogProps {
   controller: Controller;
@@ -23,7 +23,7 @@ export function StartDialog({ controller, request, onClose }: StartDialogProps) 
   const [problem, setProblem] = useState<Problem | null>(request.problem ?? null);
   const [busy, setBusy] = useState(false);
 
-  const files = useFiles(controller, setProblem)?.filter((file) => file.kind !== "notebook");
+  const files = useFiles(controller, setProblem)?.filter(isStartable);
   // Settings for an experiment fit no other: where its file is not certain, the user chooses.
   const named = files?.filter((file) => file.name === request.experiment) ?? [];
   const first = request.experiment === undefined ? files?.[0] : named.length === 1 ? named[0] : undefined;

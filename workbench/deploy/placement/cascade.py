@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from workbench.deploy.card import sha256_of
-from workbench.deploy.placement.stages import EVIDENCE, Evidence, Stage, Stages
+from workbench.deploy.placement.stages import EVIDENCE, Evidence, Stage, Stages, smallest_dtype
 
 _HIGHEST = 64
 _GOLDEN = (5**0.5 - 1) / 2
@@ -152,7 +152,10 @@ class Calibration:
         exits = exits_at(evidence, thresholds)
         return cls(temperatures, evidence, thresholds, exits, shares_at(exits, len(outputs)))
 
-    def stage(self, number: int, file: str, input_shape: tuple[int, ...], input_dtype: str) -> Stage:
+    def stage(
+        self, number: int, file: str, input_shape: tuple[int, ...], input_dtype: str, *,
+        num_tokens: int | None = None,
+    ) -> Stage:  # fmt: skip
         """Describe the stage that ends with an exit.
 
         Args:
@@ -160,9 +163,11 @@ class Calibration:
             file: Name of its graph in the bundle.
             input_shape: Shape of what it takes, without the batch.
             input_dtype: Type of what it takes.
+            num_tokens: Size of the vocabulary whose numbers it takes; None where it takes others.
         """
         return Stage(
             file=file, input_shape=input_shape, input_dtype=input_dtype,
+            sent_dtype=smallest_dtype(num_tokens) if input_dtype == "int64" else None,
             temperature=self.temperatures[number],
             accuracy=float(self.evidence.is_correct[:, number].mean()),
             threshold=self.thresholds[number], share=float(self.shares[number]),

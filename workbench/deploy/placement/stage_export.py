@@ -94,7 +94,8 @@ def add_stages(
         onnx.save(made, str(folder / name))
         shape = inputs[0].shape if number == 0 and len(inputs) == 1 else tuple(values.shape[1:])
         dtype = inputs[0].dtype if number == 0 and inputs[0].dtype != "string" else "float32"
-        stages.append(calibration.stage(number, name, shape, dtype))
+        num_tokens = data.vocabulary_size if number == 0 else None
+        stages.append(calibration.stage(number, name, shape, dtype, num_tokens=num_tokens))
         with torch.inference_mode():
             values = model.stage(number, values)
     _compare(folder, model, stages, feeds, example)

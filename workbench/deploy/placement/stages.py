@@ -23,6 +23,7 @@ EVIDENCE = "validation.npz"
 INPUTS = "inputs"
 FEATURES = "features"
 PROBABILITIES = "probabilities"
+_TOKEN_DTYPES = ("uint8", "uint16", "int32", "int64")
 
 
 class _Part(BaseModel):
@@ -36,6 +37,7 @@ class Stage(_Part):
         file: Its graph, in the bundle.
         input_shape: The shape of what it reads for one sample.
         input_dtype: The type of these numbers.
+        sent_dtype: The smallest type that holds them, in which they are sent; None for that of `input_dtype`.
         temperature: What the outputs of the exit were divided by before softmax.
         accuracy: Share of correct answers if all samples left here, on the validation split.
         threshold: The probability from which an answer leaves here; 0 in the last stage.
@@ -45,15 +47,16 @@ class Stage(_Part):
     file: str
     input_shape: tuple[int, ...]
     input_dtype: str = "float32"
+    sent_dtype: str | None = None
     temperature: float = Field(gt=0)
     accuracy: float = Field(ge=0, le=1)
     threshold: float = Field(ge=0, le=1)
     share: float = Field(ge=0, le=1)
 
     @property
-    def input_bytes(self) -> int:
-        """Bytes that it reads for one sample."""
-        return int(np.prod(self.input_shape, dtype=np.int64)) * np.dtype(self.input_dtype).itemsize
+    def wire_dtype(self) -> str:
+        """The type in which what it reads is sent, where it is not quantised."""
+        return self.sent_dtype or self.input_dtype
 
 
 class Stages(_Part):
@@ -117,6 +120,21 @@ class Evidence:
     def write(self, folder: Path) -> None:
         """Write them into a bundle."""
         np.savez(folder / EVIDENCE, confidence=self.confidence, is_correct=self.is_correct)
+
+
+def smallest_dtype(num_tokens: int | None) -> str | None:
+    """Return the smallest type that holds the numbers of tokens; None where these are not known.
+
+    Args:
+        num_tokens: Size of the vocabulary.
+
+    Example:
+        >>> smallest_dtype(256), smallest_dtype(30_000), smallest_dtype(100_000)
+        ('uint8', 'uint16', 'int32')
+    """
+    if not num_tokens:
+        return None
+    return next(name for name in _TOKEN_DTYPES if num_tokens - 1 <= np.iinfo(name).max)
 
 
 def read_stages(folder: Path) -> Stages:

@@ -125,6 +125,7 @@ class BatchQueue:
         self._waiting: deque[_Waiting] = deque()
         self._has_rows = asyncio.Event()
         self._slower = 1.0
+        self._is_computing = False
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="predict")
         self.num_waiting = 0
         """Rows that wait."""
@@ -165,6 +166,10 @@ class BatchQueue:
         self.check_room(len(rows))
         loop = asyncio.get_running_loop()
         size = self.batch_limit
+        if self._can_compute_now(len(rows)):
+            alone = _Waiting(rows, loop.create_future())
+            await self._compute([alone])
+            return await alone.answered
         parts = [_Waiting(rows[at : at + size], loop.create_future()) for at in range(0, len(rows), size)]
         self._waiting.extend(parts)
         self.num_waiting += len(rows)
@@ -187,12 +192,21 @@ class BatchQueue:
         """Compute batches until cancelled."""
         while True:
             await self._has_rows.wait()
-            await self._compute(self._take())
+            self._is_computing = True
+            try:
+                await self._compute(self._take())
+            finally:
+                self._is_computing = False
             await asyncio.sleep(0)  # what has arrived meanwhile is part of the next batch
 
     def close(self) -> None:
         """End the thread that computes."""
         self._thread.shutdown(wait=False)
+
+    def _can_compute_now(self, num_rows: int) -> bool:
+        """Return whether rows need not wait for the loop: nothing is before them, and no other joins them."""
+        is_free = self.num_waiting == 0 and not self._is_computing
+        return is_free and self._max_batch == num_rows == 1 and self._times.seconds(1) < INLINE_S
 
     def _take(self) -> list[_Waiting]:
         batch = [self._waiting.popleft()]

@@ -5,6 +5,7 @@ Neither makes what is sent private: how much can be recovered from it is measure
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -68,6 +69,25 @@ def quantise(values: np.ndarray) -> tuple[np.ndarray, float, float]:
     scale = float(np.float32((high - low) / _LEVELS)) or 1.0
     steps = np.rint((values.astype(np.float64) - zero) / scale)
     return np.clip(steps, 0, _LEVELS).astype(np.uint8), scale, zero
+
+
+def smallest(values: np.ndarray, dtypes: Sequence[str]) -> np.ndarray:
+    """Return whole numbers in the type in which they are sent; the next tier takes them in any.
+
+    Args:
+        values: What is sent.
+        dtypes: The type; none for that of the values.
+
+    Example:
+        >>> import numpy as np
+        >>> smallest(np.array([3, 7]), ["uint8"]), smallest(np.array([3, 700]), ["uint8"])
+        (array([3, 7], dtype=uint8), array([  3, 700]))
+    """
+    if values.dtype.kind not in "iu" or not dtypes or not values.size:
+        return values
+    # What is no number of the vocabulary must fail there, and not become another.
+    limits = np.iinfo(dtypes[0])
+    return values.astype(dtypes[0]) if limits.min <= values.min() and values.max() <= limits.max else values
 
 
 def restore(frame: Frame) -> np.ndarray:

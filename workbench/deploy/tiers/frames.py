@@ -24,7 +24,7 @@ MAX_PAYLOAD_BYTES = 16 * 2**20
 _HEADER = struct.Struct(f"<4sBBBBQHBx{MAX_DIMS}IffI")
 HEADER_BYTES = _HEADER.size
 _DTYPES = tuple(
-    np.dtype(name) for name in ("<f4", "|u1", "|i1", "<f2", "<f8", "<i4", "<i8", "|b1")
+    np.dtype(name) for name in ("<f4", "|u1", "|i1", "<f2", "<f8", "<i4", "<i8", "|b1", "<u2")
 )  # the place of a type in this list is its code on the wire
 _CODES = {dtype: code for code, dtype in enumerate(_DTYPES)}
 

@@ -99,18 +99,22 @@ class NextTier:
             raise NotAnsweredError(f"{self.route.name} cannot be reached")
         # The number is that of a scene where several devices see it; of strangers, two may be the same.
         number = frame.request if frame.request not in self._waiting else next(self._numbers)
-        answered = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        answered: asyncio.Future[Frame] = loop.create_future()
         self._waiting[number] = answered
+        # Unlike `asyncio.wait_for`, a timer of its own costs no further turn of the loop for each answer.
+        timer = loop.call_later(timeout_s, _give_up, answered)
         before = connection.sent_bytes
         try:
             connection.send(replace(frame, request=number))
             self.sent_bytes += connection.sent_bytes - before
-            found: Frame = await asyncio.wait_for(answered, timeout_s)
+            found = await answered
         except asyncio.TimeoutError as error:
             raise NotAnsweredError(f"{self.route.name} did not answer in {timeout_s:g} s") from error
         except OSError as error:
             raise NotAnsweredError(f"{self.route.name}: {error}") from error
         finally:
+            timer.cancel()
             self._waiting.pop(number, None)
         if found.kind not in (Kind.ANSWER, Kind.FALLBACK):
             raise NotAnsweredError(f"{self.route.name} has refused the request")
@@ -198,3 +202,8 @@ class NextTier:
         for answered in self._waiting.values():
             if not answered.done():
                 answered.set_exception(ConnectionError("the connection was lost"))
+
+
+def _give_up(answered: asyncio.Future[Frame]) -> None:
+    if not answered.done():
+        answered.set_exception(asyncio.TimeoutError())

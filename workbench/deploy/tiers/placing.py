@@ -96,7 +96,10 @@ def write_cascade(bundles: Sequence[Path], folder: Path) -> Stages:
         name, given = f"stage_{number}.onnx", card.inputs[0]
         made = _calibrated(bundle / MODEL, card, calibration.temperatures[number])
         onnx.save(made, str(folder / name))
-        stages.append(calibration.stage(number, name, given.shape, given.dtype))
+        num_tokens = None if given.tokens is None else len(given.categories)
+        stages.append(
+            calibration.stage(number, name, given.shape, given.dtype, num_tokens=num_tokens)
+        )  # fmt: skip
     for name in (MODEL, CARD, _EXPERIMENT):
         shutil.copyfile(bundles[-1] / name, folder / name)
     return calibration.write(folder, stages)

@@ -91,10 +91,10 @@ async def send_requests(
                     link.request(Frame(Kind.REQUEST, number, view), timeout_s=timeout_s)
                     for link, view in zip(links, samples[sample], strict=True)
                 ]
+                found = await _first(requests, patience_s)
             else:
-                link = links[number % len(links)]
-                requests = [link.request(Frame(Kind.REQUEST, number, samples[sample]), timeout_s=timeout_s)]
-            found = await _first(requests, patience_s)
+                request = Frame(Kind.REQUEST, number, samples[sample])
+                found = await _answer_of(links[number % len(links)], request, timeout_s)
             took_s = loop.time() - sent_s
             if found is None:
                 return Reply(sample, sent_s - began_s, took_s, None)
@@ -117,6 +117,13 @@ async def send_requests(
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
+
+
+async def _answer_of(link: NextTier, request: Frame, timeout_s: float) -> Frame | None:
+    try:
+        return await link.request(request, timeout_s=timeout_s)
+    except NotAnsweredError:
+        return None
 
 
 async def _first(requests: Sequence[Coroutine[Any, Any, Frame]], patience_s: float) -> Frame | None:

@@ -75,6 +75,7 @@ class TierSettings:
         heartbeat_s: How often a further tier is probed; after three without an answer it is given up.
         busy: The load of a further tier from which thresholds are eased; below nine tenths they are set back.
         features: How values are sent: float32 or uint8.
+        sent_dtypes: The type in which what each stage takes is sent where it is a whole number.
         noise: Standard deviation of noise in what is sent, in that of the values.
         identity: The folder of its certificate; None for unencrypted connections.
         accepts: The names of those that may connect.
@@ -105,6 +106,7 @@ class TierSettings:
     busy: float = 0.7
     features: str = "float32"
     noise: float = 0.0
+    sent_dtypes: tuple[str, ...] = ()
     identity: str | None = None
     accepts: tuple[str, ...] = ()
     devices: tuple[int, ...] = ()
@@ -142,7 +144,7 @@ def read_settings(path: Path) -> TierSettings:
                     for one in document["stages"]
                 ),
                 "routes": tuple(Route(**one) for one in document["routes"]),
-                **{name: tuple(document[name]) for name in ("accepts", "devices")},
+                **{name: tuple(document[name]) for name in ("accepts", "devices", "sent_dtypes")},
             }
         )
     except (KeyError, TypeError) as error:

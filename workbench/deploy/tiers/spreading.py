@@ -112,6 +112,7 @@ def settings_of(
             keeps=0 if destinations(number, len(file.tiers), scheduler) else None,
             maps=scheduler == "mapping", charge_s=charge_s, sends_all=scheduler == "cloud" and number == 0,
             features=file.privacy.features, noise=file.privacy.noise,
+            sent_dtypes=tuple(one.wire_dtype for one in stages.stages),
             monitoring=file.place.monitoring, heartbeat_s=period_s, timeout_s=file.place.timeout,
             identity=None if identity is None else str(identity), accepts=(SOURCE, *names),
         )
@@ -138,7 +139,8 @@ def route_to(
         sends_all: Whether inputs are sent rather than features.
     """
     sent = stages.stages[0 if sends_all or len(stages.stages) == 1 else 1]
-    item_bytes = 1 if file.privacy.features == "uint8" else np.dtype(sent.input_dtype).itemsize
+    dtype = np.dtype(sent.wire_dtype)
+    item_bytes = 1 if file.privacy.features == "uint8" and dtype.kind == "f" else dtype.itemsize
     num_bytes = int(np.prod(sent.input_shape, dtype=np.int64)) * item_bytes + HEADER_BYTES
     away_s = 0.0
     names = list(file.tiers)

@@ -19,7 +19,7 @@ from dataclasses import replace
 import numpy as np
 
 from workbench.deploy.serving.batching import BatchQueue, BatchTimes, measure_batches
-from workbench.deploy.tiers.features import Outgoing, restore
+from workbench.deploy.tiers.features import Outgoing, restore, smallest
 from workbench.deploy.tiers.frames import Frame, Kind
 from workbench.deploy.tiers.next_tier import MISSED, STATUS, NextTier, NotAnsweredError
 from workbench.deploy.tiers.own_time import OwnTime
@@ -223,6 +223,7 @@ class Tier:
             raise NotAnsweredError(f"the queue of {further.route.name} is full")
         self.counts["num_sent"] += 1
         device = self.settings.device if self.settings.number == 0 else frame.sender
+        values = smallest(values, self.settings.sent_dtypes[stage : stage + 1])
         request = self._outgoing.request(frame.request, values, sender=device, stage=stage)
         return await further.request(request, timeout_s=self.settings.timeout_s)
 
