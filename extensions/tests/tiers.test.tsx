@@ -138,6 +138,8 @@ test("another scheduler has other curves", () => {
   show(PICTURE, IDLE);
   fireEvent.change(screen.getByLabelText("Scheduler"), { target: { value: "end" } });
   assert.equal(fact("Bytes"), "0 B");
+  const bytes = screen.getByRole("img", { name: /^Bytes/ }).parentElement!;
+  assert.equal(bytes.querySelector(".workbench-tiers-ends")!.textContent, "00 B1", "one value is no range");
   assert.match(labelOf(/^Load by exit threshold/), /end 10%, cloud 0%/);
 });
 

@@ -204,9 +204,8 @@ def _expected_point(name: str, system: System, times: Expected) -> SchedulerPoin
     scheduler = SCHEDULERS.load(name)()
     by_group = None if system.group_threshold is None else scheduler.expect(system.by_group()).accuracy
     planned = point_of(name, scheduler.expect(system), by_group)
-    return planned.model_copy(
-        update={"mean_s": times.mean_s, "p50_s": times.p50_s, "p95_s": times.p95_s}
-    )  # fmt: skip
+    measured_of = {name: getattr(times, name) for name in ("accuracy", "mean_s", "p50_s", "p95_s")}
+    return planned.model_copy(update=measured_of)
 
 
 def _owner() -> dict[str, Any]:

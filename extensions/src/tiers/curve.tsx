@@ -75,7 +75,8 @@ export function Curve({ title, series, labels, place, isFromZero, limit, write, 
       <div class="workbench-tiers-ends" aria-hidden="true">
         <span>{labels[0]}</span>
         <span>
-          {write(low)} to {write(high)}
+          {write(low)}
+          {known.some((value) => value !== low) ? ` to ${write(high)}` : ""}
         </span>
         <span>{labels.at(-1)}</span>
       </div>

@@ -91,7 +91,7 @@ function Wide({ controller }: ViewProps) {
     <div class="workbench-columns">
       <Runs controller={controller} />
       <section class="workbench-main" aria-label="Run">
-        {run === null ? (
+        {run === null && tabOf(controller.state) === "tiers" ? null : run === null ? (
           <Empty title="No run selected">
             <p>Choose one from the list, or start one.</p>
           </Empty>

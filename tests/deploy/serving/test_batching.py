@@ -165,3 +165,15 @@ def test_another_model_takes_over_with_the_next_batch() -> None:
 
     assert [values_of(each) for each in in_queue(use, model)] == [[2], [4]]
     assert (model.batches, newer.batches) == ([[1]], [[2]])
+
+
+def test_a_quick_model_that_takes_single_rows_answers_without_a_turn_of_the_loop() -> None:
+    async def use() -> list[Answer]:
+        queue = BatchQueue(
+            Model(), BatchTimes(0.0, 1e-5), max_batch=1, latency_s=1.0, limit_rows=100
+        )  # nothing empties it  # fmt: skip
+        with pytest.raises(ValueError, match="negative"):
+            await asyncio.wait_for(queue.answer(rows_of(-1)), 30)
+        return await asyncio.wait_for(queue.answer(rows_of(3)), 30)
+
+    assert values_of(asyncio.run(use())) == [6]

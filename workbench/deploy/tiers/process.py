@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import json
 import signal
 import sys
@@ -42,8 +41,6 @@ def main(words: list[str]) -> int:
 async def _run(settings: TierSettings) -> None:
     bound = bind(settings.host, settings.port)
     tier = Tier(settings)
-    gc.collect()
-    gc.freeze()  # what is loaded stays: looking through it again would delay requests
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
