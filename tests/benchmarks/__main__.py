@@ -11,7 +11,6 @@ BENCHMARKS = (
     "noise_cost",
     "image_loading",
     "frameworks",
-    "store_scale",
     "step_time",
     "scale_efficiency",
     "exchanges",

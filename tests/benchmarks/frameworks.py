@@ -80,7 +80,7 @@ def load_samples(options: Any) -> Any:
         name="samples", task="classification" if is_image else "language_model",
         train=ArraySplit(inputs, targets), validation=ArraySplit(inputs[:32], targets[:32]),
         input_shape=inputs.shape[1:], num_outputs=NUM_CLASSES if is_image else VOCABULARY,
-        vocabulary_size=None if is_image else VOCABULARY, target_shape=() if is_image else (CONTEXT,),
+        vocabulary_size=None if is_image else VOCABULARY,
     )  # fmt: skip
 
 
@@ -132,7 +132,7 @@ def train_with_workbench(model: str, batch: int, num_steps: int, steps: Steps) -
     with tempfile.TemporaryDirectory() as folder:
         ended = run_trial(TrialTask("r", 0, 0, experiment.model_dump_json(), folder=folder), lambda _: False)
     hook.remove()
-    assert ended.state == "complete", ended.traceback
+    assert ended.state == "complete", ended
 
 
 def train_with_torch(model: str, batch: int, num_steps: int, steps: Steps) -> None:

@@ -65,11 +65,6 @@ class Server:
             file.write(f"port = {self.port}\nunix_socket_directories = '{self.folder}'\n")
         self.start()
 
-    @property
-    def pid(self) -> int:
-        """The process of the server, whose children serve connections."""
-        return self._process.pid
-
     def start(self) -> None:
         """Start it, and wait until it answers."""
         # As a child of ours: one that is killed and that nobody waits for is in the way of the next.
