@@ -31,13 +31,19 @@ def told(frame: pd.DataFrame) -> tuple[list[str], str]:
         ("PassengerId", range(NUM_ROWS)),
         ("Unnamed: 0", range(NUM_ROWS)),
         ("who", [f"row-{row}" for row in range(NUM_ROWS)]),
-        ("price", [f"{row:,} $" for row in range(1000, 1000 + NUM_ROWS)]),
+        ("price", [f"{row:,} coins" for row in range(1000, 1000 + NUM_ROWS)]),
     ],
 )
 def test_what_names_rows_is_left_out_and_that_is_said(name: str, values: object) -> None:
     columns, notes = told(table(**{name: list(values)}))  # type: ignore[call-overload]
     assert columns == ["size"]
     assert f"left out columns that differ in nearly every row: {name} (such as " in notes
+
+
+def test_numbers_with_a_unit_are_kept() -> None:
+    columns, notes = told(table(price=[f"{row:,} $" for row in range(1000, 1000 + NUM_ROWS)]))
+    assert columns == ["size", "price"]
+    assert "read as numbers without their unit: price (such as '1,000 $')" in notes
 
 
 @pytest.mark.parametrize(
