@@ -30,6 +30,12 @@ def test_a_stored_advice_is_asked_for_another_plan(shell: Shell, advised: str) -
     assert "beyond what was measured" in err
 
 
+def test_the_last_run_is_the_newest_with_advice(shell: Shell, advised: str) -> None:
+    with Store.open(None) as store:
+        store.create_run(make_experiment())
+    assert shell.json("what-if", "plan", "last", "--workers", "2")["plan"]["workers"] == 2
+
+
 def test_a_run_without_advice_says_so(shell: Shell) -> None:
     with Store.open(None) as store:
         run_id = store.create_run(make_experiment())

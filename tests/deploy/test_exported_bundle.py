@@ -330,5 +330,8 @@ def test_a_changed_model_and_an_unknown_card_are_refused(
     with pytest.raises(RunError, match=r"has no card\.json"):
         Predictor.open(tmp_path)
     (tmp_path / "configuration.json").write_text("{}")
+    with pytest.raises(RunError, match="holds no model: it was exported without weights, or only the code"):
+        Predictor.open(tmp_path)
+    (tmp_path / "weights.safetensors").touch()
     with pytest.raises(RunError, match="was exported without --format onnx"):
         Predictor.open(tmp_path)

@@ -195,6 +195,15 @@ def test_what_people_wrote_is_escaped(one_objective, make_events):
     assert "<pre>workbench sweep b-bold-b-quoted.yaml</pre>" in page
 
 
+def test_the_page_of_a_command_says_what_was_run():
+    experiment = Experiment(
+        command="python train.py {args}", objectives=[{"metric": "acc", "goal": "maximize"}],
+        search={"lr": {"low": 1e-4, "high": 1e-1}},
+    )  # fmt: skip
+    page = report_html(experiment, [])
+    assert "Maximize acc: python train.py {args}, over 1 parameter" in page
+
+
 @pytest.mark.slow
 def test_two_thousand_trials_fit_into_eight_megabytes(one_objective, make_events):
     page = report_html(one_objective, make_events(one_objective, 2000, num_reports=30))

@@ -66,8 +66,8 @@ _MIN_BATCHES = 2
 # Of the memory that is left for a micro batch; gradients of activations take some of the rest.
 _PART_KEPT = 0.85
 WAITS_FOR_LINKS = 0.25
-"""The part of a step that is exchange from which on models that are divided are timed, too. On a link without a
-limit, where all-reduce takes four tenths of a step, one in tensor parts needs two thirds of the time."""
+"""The part of a step that is exchange from which on models that are divided are timed, too. On a link without
+a limit, where all-reduce takes four tenths of a step, one in tensor parts needs two thirds of the time."""
 # Earlier measurements are discarded where the step time of the reference differs by more than this factor.
 _AGREES = 1.5
 

@@ -75,7 +75,8 @@ class CandidateResult:
         scores = [f"{label} {self.values[name]:.4f}" for name, label in names.items() if name in self.values]
         parts.append(", ".join(scores) or "no score yet")
         if self.state != "complete":
-            parts.append(f"{self.state} after {self.num_folds} of {self.of_folds} folds")
+            whole = f"{self.num_folds} of {self.of_folds} folds"
+            parts.append(f"{self.state} {f'after {whole}' if self.num_folds else 'in the first fold'}")
         if is_best:
             parts.append("(best so far)")
         return "  ".join([*parts, describe(self.params, self.family)])

@@ -6,7 +6,15 @@ from typing import cast
 
 import click
 
-from workbench.cli.options import Count, attach, example, json_option, run_argument, store_option
+from workbench.cli.options import (
+    Count,
+    attach,
+    example,
+    json_option,
+    open_existing_store,
+    run_argument,
+    store_option,
+)
 from workbench.cli.output import make_console, print_json, print_note
 
 _GOALS = ("time", "money", "energy", "throughput")
@@ -30,12 +38,18 @@ def what_if_plan(
     run_id: str, workers: int | None, global_batch: int | None, micro_batch: int | None,
     precision: str | None, objective: str, as_json: bool,
 ) -> None:  # fmt: skip
-    """Predict the effect of a plan from the measurements of a run; settings that are not given are chosen."""
+    """Predict the effect of a plan from the measurements of a run; settings that are not given are chosen.
+
+    RUN is as in other commands, but "last" is the newest run with advice.
+    """
     from workbench.advisor.advice import Goal
     from workbench.advisor.what_if import PlanQuery
-    from workbench.runs.what_if import models_of
+    from workbench.runs.what_if import models_of, newest_with_advice
+    from workbench.store.run_ids import NEWEST
 
     query = PlanQuery(workers, global_batch, micro_batch, precision, cast("Goal", objective))
+    if run_id in NEWEST:
+        run_id = newest_with_advice(open_existing_store())
     answer = models_of(attach(run_id)).answer(query)
     if as_json:
         print_json(answer)

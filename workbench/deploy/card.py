@@ -230,6 +230,12 @@ def read_card(folder: Path) -> Card:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError) as error:
         if (folder / "configuration.json").exists():
+            if not (folder / "weights.safetensors").exists():
+                raise RunError(
+                    f"{folder} holds no model: it was exported without weights, or only the code of its "
+                    "train function or command knows the model",
+                    next_step="Load what the trial wrote, in `files`, with that code.",
+                ) from error
             raise RunError(
                 f"{folder} was exported without --format onnx, so its model runs only in Python",
                 next_step="Export the run again with --format onnx, or load the model with wb.load_bundle.",

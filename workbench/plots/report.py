@@ -129,10 +129,9 @@ def _noting(events: Iterable[Event], notes: list[str]) -> Iterator[Event]:
 
 def _header(run: RunData, run_id: str | None) -> str:
     experiment = run.experiment
-    what = experiment.command or experiment.train or experiment.model
-    tuned = f"{what.title if what else 'a function'}" + (
-        f" on {experiment.data.title}" if experiment.data else ""
-    )
+    component = experiment.train or experiment.model
+    what = experiment.command or (component.title if component else "a function")
+    tuned = f"{what} on {experiment.data.title}" if experiment.data else what
     goals = " and ".join(f"{item.goal} {item.metric}" for item in experiment.objectives)
     begun = run.history.started_unix_s
     when = format_time(begun) if begun else "not started"

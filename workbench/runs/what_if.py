@@ -7,6 +7,19 @@ from workbench.advisor.what_if import WhatIf
 from workbench.errors import RunError
 from workbench.events import PlanMeasured
 from workbench.runs.view import RunView
+from workbench.store import Store
+
+
+def newest_with_advice(store: Store) -> str:
+    """Return the id of the newest run that has advice; "last" if none has, as that names the newest.
+
+    Args:
+        store: The runs.
+    """
+    for row in store.runs():
+        if next(iter(store.events(row.run_id, types=["advice_given"])), None) is not None:
+            return row.run_id
+    return "last"
 
 
 def models_of(run: RunView) -> WhatIf:
