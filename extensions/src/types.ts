@@ -616,7 +616,8 @@ export interface TableQuery {
 export interface TrialDetail {
   number: number;
   state: "waiting" | "running" | "complete" | "pruned" | "stopped" | "failed";
-  reason: "oom" | "diverged" | "error" | "lost" | "timeout" | "storage" | null;
+  /** Also infeasible, of a complete trial that breaks a constraint. */
+  reason: string | null;
   message: string | null;
   traceback: string | null;
   params: Record<string, unknown>;
@@ -669,7 +670,8 @@ export interface TrialLogQuery {
 export interface TrialRow {
   number: number;
   state: "waiting" | "running" | "complete" | "pruned" | "stopped" | "failed";
-  reason: "oom" | "diverged" | "error" | "lost" | "timeout" | "storage" | null;
+  /** Also infeasible, of a complete trial that breaks a constraint. */
+  reason: string | null;
   is_best: boolean;
   /** By hand. */
   is_chosen?: boolean;

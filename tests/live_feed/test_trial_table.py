@@ -73,6 +73,18 @@ def test_a_parameter_that_is_named_like_a_metric_has_a_column_name_of_its_own(tm
     assert numbers(tail, text="values.val_accuracy > 0.9") == [0, 1]
 
 
+def test_a_complete_trial_that_breaks_a_constraint_is_marked(tmp_path: Path) -> None:
+    with Store.open(str(tmp_path / "store.sqlite")) as store:
+        limit = {"metric": "val_accuracy", "at_least": 0.92}
+        tail = RunTail(store, record_run(tmp_path, constraints=[limit]))
+        tail.catch_up()
+    states = {
+        row.number: row.reason for row in trial_table(tail, TableQuery()).rows if row.state == "complete"
+    }
+    assert set(states.values()) == {None, "infeasible"}
+    assert numbers(tail, text="infeasible") == [number for number, reason in states.items() if reason]
+
+
 def test_a_comparison_that_means_nothing_is_refused(tail: RunTail) -> None:
     with pytest.raises(ArgumentError, match="there is no column 'speed'") as caught:
         numbers(tail, text="speed > 3")

@@ -49,6 +49,7 @@ from workbench.formatting import (
     format_params,
 )
 from workbench.history import reasons_of_pruning
+from workbench.history.failures import describe_state
 from workbench.history.lineage import describe_continued, describe_source, name_of_source
 from workbench.history.privacy import describe_privacy
 from workbench.runs.descriptions import (
@@ -244,14 +245,10 @@ def trials_table(history: History, trials: list[Trial]) -> Table:
     has_parts = any(describe_source(trial) for trial in trials)
     table = make_table("trial", "state", *metrics, "step", *[name_of_source(history)] * has_parts, "params")
     for trial in trials:
-        reason = trial.reason
-        if trial.state == "complete" and not history.is_feasible(trial):
-            reason = "infeasible"
-        state = trial.state if reason is None else f"{trial.state} ({reason})"
         values = trial.values or trial.last_values
         table.add_row(
             str(trial.number),
-            Text(state, style=colour_of(trial.state)),
+            Text(describe_state(history, trial), style=colour_of(trial.state)),
             *(format_number(values[metric]) if metric in values else "" for metric in metrics),
             str(trial.last_step),
             *[describe_source(trial)] * has_parts,

@@ -8,6 +8,7 @@ from workbench.automl_pipeline.candidate_results import values_of_trial
 from workbench.cli.output import colour_of, echo, make_console, make_table, print_json
 from workbench.errors import RunError
 from workbench.formatting import format_number, format_value
+from workbench.history.failures import describe_state
 from workbench.history.lineage import describe_segment
 from workbench.runs.descriptions import (
     attachment_file,
@@ -62,7 +63,7 @@ def _print_trial(run: Run, trial: Trial) -> None:
     from rich.text import Text
 
     console = make_console()
-    state = trial.state if trial.reason is None else f"{trial.state} ({trial.reason})"
+    state = describe_state(run.history, trial)
     console.print(
         Text.assemble(
             (f"trial {trial.number}", "bold"), f" of {run.run_id}  ", (state, colour_of(trial.state))

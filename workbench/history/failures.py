@@ -52,6 +52,17 @@ def failure_groups(history: History) -> list[FailureGroup]:
     return sorted(found, key=lambda group: -len(group.trials))
 
 
+def reason_of(history: History, trial: Trial) -> str | None:
+    """Return why a trial ended as it did, or `infeasible` for a complete one that breaks a constraint."""
+    return "infeasible" if trial.state == "complete" and not history.is_feasible(trial) else trial.reason
+
+
+def describe_state(history: History, trial: Trial) -> str:
+    """Return the state of a trial, and its reason in parentheses."""
+    reason = reason_of(history, trial)
+    return trial.state if reason is None else f"{trial.state} ({reason})"
+
+
 def only_failures(history: History) -> str | None:
     """Return a sentence with the first error if every trial failed; None otherwise, or without trials."""
     failed = history.in_state("failed")

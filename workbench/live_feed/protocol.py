@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from workbench.advisor.advice_card import AdviceCard
 from workbench.errors import Problem
-from workbench.events import Reason, RunState, TrialState
+from workbench.events import RunState, TrialState
 from workbench.experiment.changing import Setting
 from workbench.live_feed.action_messages import Json, Name, Offer
 from workbench.live_feed.attached import AttachedFile
@@ -314,7 +314,7 @@ class TrialRow(_Response):
 
     number: int
     state: TrialState
-    reason: Reason | None
+    reason: str | None = Field(description="Also infeasible, of a complete trial that breaks a constraint.")
     is_best: bool
     is_chosen: bool = Field(default=False, description="By hand.")
     num_repeats: int = Field(
@@ -338,7 +338,7 @@ class TrialDetail(_Response):
 
     number: int
     state: TrialState
-    reason: Reason | None
+    reason: str | None = Field(description="Also infeasible, of a complete trial that breaks a constraint.")
     message: str | None
     traceback: str | None
     params: Json

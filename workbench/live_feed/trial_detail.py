@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from workbench.experiment.automatic import is_automatic
 from workbench.history import Trial
+from workbench.history.failures import reason_of
 from workbench.history.lineage import describe_segment
 from workbench.live_feed.attached import attached_files
 from workbench.live_feed.available_actions import offers_of_trial
@@ -28,7 +29,7 @@ def trial_detail(tail: RunTail, number: int) -> TrialDetail | None:
     source = trial.source if part is None else f"{trial.source}: {part}"
     hosts = trial.hosts or ["this machine"] * len(trial.worker_pids)
     return TrialDetail(
-        number=number, state=trial.state, reason=trial.reason, message=trial.message,
+        number=number, state=trial.state, reason=reason_of(tail.data.history, trial), message=trial.message,
         traceback=trial.traceback, params=trial.params, plan=trial.plan.describe(in_full=True),
         values=plain(_values(tail, trial)), source=source, seed=trial.seed,
         step=trial.last_step, epoch=trial.last_epoch, duration_s=duration_s(trial),

@@ -11,6 +11,7 @@ from typing import Any
 from workbench.errors import ArgumentError
 from workbench.formatting import format_value
 from workbench.history import History, Trial
+from workbench.history.failures import describe_state, reason_of
 from workbench.history.lineage import describe_source, name_of_source
 from workbench.live_feed.metric_units import shown_as
 from workbench.live_feed.protocol import TableColumn, TableQuery, TrialRow, TrialTable
@@ -51,7 +52,7 @@ def trial_table(tail: RunTail, query: TableQuery) -> TrialTable:
         named = history.mean_values(trial).items() if num_repeats > 1 else ()
         means = {f"value:{name}": shown_as(history.experiment, name)[1] * value for name, value in named}
         return TrialRow(
-            number=trial.number, state=trial.state, reason=trial.reason,
+            number=trial.number, state=trial.state, reason=reason_of(history, trial),
             is_best=trial.number in leading, is_chosen=trial.number == history.chosen_trial,
             num_repeats=num_repeats,
             cells=tuple(_cell(means.get(key, _value(history, trial, key))) for key in keys),
@@ -122,7 +123,7 @@ def _selected(history: History, columns: list[TableColumn], query: TableQuery) -
         for trial in history.trials.values()
         if (not query.states or trial.state in query.states)
         and all(one.holds(_compared(history, trial, one.key)) for one in comparisons)
-        and (not words or matches(words, _searched(trial)))
+        and (not words or matches(words, _searched(history, trial)))
     ]
     if query.sort == RANK:
         places = {trial.number: place for place, trial in enumerate(history.ranked())}
@@ -179,7 +180,7 @@ def _value(history: History, trial: Trial, key: str) -> Any:
     if key == "number":
         return trial.number
     if key == "state":
-        return trial.state if trial.reason is None else f"{trial.state} ({trial.reason})"
+        return describe_state(history, trial)
     kind, _, name = key.partition(":")
     if kind == "value":
         found = trial.values.get(name, trial.last_values.get(name))
@@ -202,9 +203,9 @@ def _compared(history: History, trial: Trial, key: str) -> Any:
     return trial.state if key == "state" else _value(history, trial, key)
 
 
-def _searched(trial: Trial) -> str:
+def _searched(history: History, trial: Trial) -> str:
     return " ".join(
-        [str(trial.number), trial.state, trial.reason or "", trial.message or "",
+        [str(trial.number), trial.state, reason_of(history, trial) or "", trial.message or "",
          *(f"{name}={format_value(value)}" for name, value in trial.params.items())]
     )  # fmt: skip
 
