@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import gc
 import io
 import itertools
 import multiprocessing
@@ -15,7 +16,7 @@ from typing import Any
 
 import torch
 
-from workbench.strategies.group import open_meeting_point
+from workbench.strategies.group import let_go, open_meeting_point
 
 _CONTEXT = multiprocessing.get_context("forkserver")
 # Each has loaded torch when it starts, and what training and dividing a model import of it.
@@ -56,6 +57,7 @@ def run_together(function: Callable[..., Any], num_workers: int, *arguments: Any
 
 def _serve(connection: Any) -> None:
     torch.set_num_threads(1)
+    gc.freeze()  # else leaving a group looks through all that torch consists of
     while True:
         search_path, call = connection.recv()
         sys.path[:] = search_path
@@ -63,6 +65,8 @@ def _serve(connection: Any) -> None:
             function, arguments = pickle.loads(call)
             written = io.BytesIO()  # tensors of their own would be shared memory
             torch.save(function(*arguments), written)
+            function = arguments = None
+            let_go()  # the threads of a group that is kept take the processor from other tests
             connection.send((None, written.getvalue()))
         except BaseException:
             connection.send((traceback.format_exc(), None))

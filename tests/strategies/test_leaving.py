@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import traceback
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -49,6 +51,23 @@ def train(name: str, worker: Worker, exchange: Plan | None, failing_rank: int) -
         strategy.forward_backward(batch)
     finally:
         strategy.close()
+
+
+def train_and_leave(rank: int, num_workers: int, meeting: str, name: str) -> list[str]:
+    group = Group(rank, num_workers, None, meeting)
+    try:
+        train(name, worker_of(name, rank, num_workers, group), None, failing_rank=-1)
+    finally:
+        group.close()
+    let_go()
+    names = [path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm")]
+    return [each for each in names if "gloo" in each]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the threads of a process from /proc")
+@pytest.mark.parametrize("name", OF_SEVERAL)
+def test_no_thread_of_a_group_stays_when_it_was_left(name: str) -> None:
+    assert run_together(train_and_leave, 2, name) == [[], []]
 
 
 # Torch keeps the shards or parts of a failed worker, and so its group: there the trial's coordinator ends

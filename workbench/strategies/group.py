@@ -7,6 +7,7 @@ only for a strategy that cannot do without. What is exchanged in a step is left 
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
 import gc
@@ -316,11 +317,16 @@ def dimension_name(full_name: str) -> str:
 
 
 def _forget_operations() -> None:
-    """Drop what torch has kept of operations on the tensors of a group, of which it would keep all."""
+    """Drop what torch has kept of operations on the tensors of a group: it would keep the group, too."""
     if "torch.distributed.tensor" in sys.modules:
+        from torch.distributed.tensor import _collective_utils, _redistribute
         from torch.distributed.tensor.debug import _clear_sharding_prop_cache
 
         _clear_sharding_prop_cache()
+        with contextlib.suppress(AttributeError):  # older versions of torch keep less
+            _collective_utils.MeshTopoInfo.build_from_mesh.cache_clear()
+            _redistribute._gen_transform_infos.cache_clear()
+            _redistribute.clear_redistribute_planner_cache()
 
 
 def _init_unless_joined(*arguments: Any, **options: Any) -> None:
