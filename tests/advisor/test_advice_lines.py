@@ -75,6 +75,7 @@ def test_what_is_not_known_is_said_or_left_out():
     card = lines_of(known)
     assert "time to target  not predicted" in card
     assert "noise scale     not estimable yet" in card
+    assert any("chosen by the speed of its steps alone" in line for line in card)
     assert "learning rate   unknown, rule sqrt, warm-up over 1 epoch" in card
     assert not any(line.startswith(("memory", "runner-up", "samples/s")) for line in card)
 

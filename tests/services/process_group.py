@@ -67,6 +67,7 @@ def _serve(connection: Any) -> None:
             torch.save(function(*arguments), written)
             function = arguments = None
             let_go()  # the threads of a group that is kept take the processor from other tests
+            gc.freeze()  # what was imported meanwhile
             connection.send((None, written.getvalue()))
         except BaseException:
             connection.send((traceback.format_exc(), None))

@@ -36,6 +36,7 @@ _UNPREDICTED = {
     "money": "cheap training",
     "energy": "training with little energy",
 }
+_BY_SPEED = "chosen by the speed of its steps alone: a smaller batch may reach the target in fewer epochs"
 _AS_WRITTEN = "as the experiment states"
 _LABEL_WIDTH = 16
 _MAX_TEXTS = 3
@@ -107,7 +108,8 @@ def reasons_of(advice: Mapping[str, Any]) -> list[str]:
     choice = mapping(advice.get("choice"))
     is_kept = has_same_plan(mapping(advice.get("reference")), choice)
     kept = ["no plan is better than that of the experiment without advice"] if is_kept else []
-    return [*kept, *texts(choice.get("reasons"))]
+    is_by_speed = str(advice.get("objective")) in _UNPREDICTED and not choice.get("time_to_target_s")
+    return [*kept, *([_BY_SPEED] if is_by_speed else []), *texts(choice.get("reasons"))]
 
 
 def rows_of(candidate: Mapping[str, Any]) -> list[tuple[str, str]]:
