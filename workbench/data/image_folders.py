@@ -44,13 +44,7 @@ def part_names(folder: Path) -> dict[str, str]:
         part: next((name for name in names if (folder / name).is_dir()), None)
         for part, names in PARTS.items()
     }
-    if found["train"] is None and found["validation"] is not None:
-        raise DataError(
-            f"{folder} holds {found['validation']} but no train folder",
-            field="data.path",
-            allowed="train beside validation, or one folder for each class",
-        )
-    return {part: name for part, name in found.items() if name is not None and found["train"] is not None}
+    return _named_parts(found, str(folder))
 
 
 def list_folder(folder: Path) -> Listed:
@@ -121,14 +115,24 @@ def list_remote(files: RemoteFiles) -> dict[str, Listed]:
     names = [tuple(name.split("/")) for name in files.names]
     tops = {parts[0] for parts in names if len(parts) > 2}
     found = {part: next((name for name in known if name in tops), None) for part, known in PARTS.items()}
+    parts = _named_parts(found, files.shown)
+    if not parts:
+        return {"train": _remote_part(files, names, ())}
+    return {part: _remote_part(files, names, (top,)) for part, top in parts.items()}
+
+
+def _named_parts(found: dict[str, str | None], shown: str) -> dict[str, str]:
+    """Return the parts of a split made by hand that are there; none without a train folder.
+
+    Raises:
+        DataError: If there is one for validation only.
+    """
     if found["train"] is None and found["validation"] is not None:
         raise DataError(
-            f"{files.shown} holds {found['validation']} but no train folder", field="data.path",
+            f"{shown} holds {found['validation']} but no train folder", field="data.path",
             allowed="train beside validation, or one folder for each class",
         )  # fmt: skip
-    if found["train"] is None:
-        return {"train": _remote_part(files, names, ())}
-    return {part: _remote_part(files, names, (top,)) for part, top in found.items() if top is not None}
+    return {part: name for part, name in found.items() if name is not None and found["train"] is not None}
 
 
 def _remote_part(files: RemoteFiles, names: list[tuple[str, ...]], begin: tuple[str, ...]) -> Listed:

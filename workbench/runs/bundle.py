@@ -37,6 +37,7 @@ from pydantic import JsonValue
 
 from workbench.actions import suggest
 from workbench.artifacts import open_artifacts
+from workbench.data.options import is_url
 from workbench.errors import RunError
 from workbench.experiment import Experiment, PlanSettings
 from workbench.experiment.pretrained import uses_adapter
@@ -380,7 +381,7 @@ def _warnings(trial: Trial, experiment: Experiment, contents: Contents, *, has_c
             "pip install 'workbench[lora]'."
         )
     if path is not None and relative_data(experiment) is None:
-        shown = open_artifacts(str(path)) if "://" in str(path) else path  # a URL may hold keys
+        shown = open_artifacts(str(path)) if is_url(str(path)) else path  # a URL may hold keys
         parts.append(f"It reads data that is not in this folder: {shown}.")
     if experiment.payloads():
         parts.append(

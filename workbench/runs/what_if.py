@@ -11,15 +11,14 @@ from workbench.store import Store
 
 
 def newest_with_advice(store: Store) -> str:
-    """Return the id of the newest run that has advice; "last" if none has, as that names the newest.
+    """Return the id of the newest run that has advice; "last" if none of the newest has any.
 
     Args:
         store: The runs.
     """
-    for row in store.runs():
-        if next(iter(store.events(row.run_id, types=["advice_given"])), None) is not None:
-            return row.run_id
-    return "last"
+    from workbench.advisor.speed_history import earlier_runs
+
+    return next((run_id for run_id, given in earlier_runs(store, ["advice_given"]) if given), "last")
 
 
 def models_of(run: RunView) -> WhatIf:
