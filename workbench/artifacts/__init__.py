@@ -9,7 +9,7 @@ holds besides a place (keys, passwords, options) is never shown.
 from __future__ import annotations
 
 from workbench.artifacts.faults import disk_fault
-from workbench.artifacts.opening import open_artifacts
+from workbench.artifacts.opening import is_url, open_artifacts
 from workbench.artifacts.place import Artifacts
 
-__all__ = ["Artifacts", "disk_fault", "open_artifacts"]
+__all__ = ["Artifacts", "disk_fault", "is_url", "open_artifacts"]

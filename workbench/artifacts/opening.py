@@ -10,6 +10,11 @@ from workbench.artifacts.place import Artifacts
 from workbench.errors import ArtifactsError
 
 
+def is_url(path: object) -> bool:
+    """Return whether what was written as a path is a URL."""
+    return isinstance(path, str) and "://" in path
+
+
 def open_artifacts(place: str | Path) -> Artifacts:
     """Return the folder on a path or URL; nothing is opened yet.
 
@@ -20,7 +25,7 @@ def open_artifacts(place: str | Path) -> Artifacts:
         ArtifactsError: If a file URL is no folder of this machine.
     """
     text = str(place)
-    if "://" not in text:
+    if not is_url(text):
         return LocalArtifacts(Path(text).expanduser().absolute())
     parts = urlsplit(text)
     if parts.scheme != "file":

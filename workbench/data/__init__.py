@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from workbench.data.options import DatasetOptions, existing_path, is_url
+from workbench.artifacts import is_url
+from workbench.data.options import DatasetOptions, existing_path
 from workbench.data.splits import Datasets, Split, Task
 from workbench.errors import DataError, WorkbenchError
 from workbench.experiment.components import Component

@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from workbench.artifacts import open_artifacts
+from workbench.artifacts import is_url, open_artifacts
 from workbench.data.batches import Groups
 from workbench.data.cache import cache_folder
 from workbench.data.decoded import NUM_TIMED, DecodedImages, is_worth_keeping, open_decoded
@@ -23,7 +23,7 @@ from workbench.data.image_folders import (
     list_remote,
     part_names,
 )
-from workbench.data.options import DatasetOptions, existing_path, is_url
+from workbench.data.options import DatasetOptions, existing_path
 from workbench.data.reading import Reading, some_of
 from workbench.data.shard_server import fetcher
 from workbench.data.shards import WINDOW_SHARDS, RemoteFiles, ShardReader

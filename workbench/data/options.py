@@ -101,11 +101,6 @@ class DatasetOptions(BaseModel, ABC):
         return None
 
 
-def is_url(path: str | Path) -> bool:
-    """Return whether data lies behind a URL rather than at a path of this machine."""
-    return isinstance(path, str) and "://" in path
-
-
 def existing_path(path: Path, *, field: str = "data.path") -> Path:
     """Return `path` with ~ expanded if it exists.
 

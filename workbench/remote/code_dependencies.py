@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from importlib.machinery import PathFinder
 from pathlib import Path
 
+from workbench.artifacts import is_url
 from workbench.experiment import Component, Experiment
 from workbench.experiment.pretrained import weights_of
 from workbench.remote.code_origin import is_installed
@@ -40,7 +41,7 @@ def modules_of(experiment: Experiment) -> list[str]:
 def relative_data(experiment: Experiment) -> str | None:
     """Return the path of the data if it is relative to the folder of the run; None otherwise."""
     path = experiment.data.options.get("path") if experiment.data else None
-    if not isinstance(path, str) or path.startswith("~") or "://" in path or Path(path).is_absolute():
+    if not isinstance(path, str) or path.startswith("~") or is_url(path) or Path(path).is_absolute():
         return None
     return path
 

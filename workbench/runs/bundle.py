@@ -36,8 +36,7 @@ from typing import TYPE_CHECKING
 from pydantic import JsonValue
 
 from workbench.actions import suggest
-from workbench.artifacts import open_artifacts
-from workbench.data.options import is_url
+from workbench.artifacts import is_url, open_artifacts
 from workbench.errors import RunError
 from workbench.experiment import Experiment, PlanSettings
 from workbench.experiment.pretrained import uses_adapter

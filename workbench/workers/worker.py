@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 import ray
 import threadpoolctl
 
+from workbench.artifacts import is_url
 from workbench.errors import RunError, WorkbenchError
 from workbench.events import Event, LogMatched, Noted, Reason, TrialEnded, TrialReported
 from workbench.formatting import format_bytes
@@ -336,7 +337,6 @@ class Worker:
 
     def _collect(self) -> None:
         """Free memory now and then, after the end of a trial was reported."""
-        torch = sys.modules.get("torch")
         now_s = time.monotonic()
         if now_s - self._collected_s > COLLECT_EVERY_S:
             self._collected_s = now_s
@@ -350,7 +350,7 @@ class Worker:
             if is_all:
                 self._collected_all_s = time.monotonic()
                 self._collecting_all_s = self._collected_all_s - now_s
-            if torch is not None and torch.cuda.is_initialized():
+            if (torch := sys.modules.get("torch")) and torch.cuda.is_initialized():
                 torch.cuda.empty_cache()
 
 
@@ -384,7 +384,7 @@ def _store_log(task: TrialTask) -> None:
 
 def _find_shards(task: TrialTask) -> None:
     """Let data behind a URL come by the server of this node."""
-    if "://" in str(getattr(task.experiment.data, "options", {}).get("path")):
+    if is_url(getattr(task.experiment.data, "options", {}).get("path")):
         from workbench.workers.shard_servers import use_own
 
         use_own()
