@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.programs.printed_metrics import Lines, pattern_reader, read_line
+from workbench.programs.printed_metrics import Lines, may_have_metrics, pattern_reader, read_line
 from workbench.programs.wandb_metrics import WandbFolder
 from workbench.programs.written_metrics import EventFolder, csv_rows, json_lines
 
@@ -21,7 +21,7 @@ from workbench.programs.written_metrics import EventFolder, csv_rows, json_lines
     ("line", "values"),
     [
         ("loss=0.5", {"loss": 0.5}),
-        ("Epoch 3 - loss: 1e-3 - val_acc: 98.5%", {"loss": 0.001, "val_acc": 98.5}),
+        ("Epoch 3 - loss: 1e-3 - val_acc: 98.5%", {"Epoch": 3, "loss": 0.001, "val_acc": 98.5}),
         ("Test set: Average loss: 0.0563, Accuracy: 9820/10000 (98%)", {"loss": 0.0563, "Accuracy": 9820}),
         ("Train Epoch: 1 [0/60000 (0%)]\tLoss: 2.300", {"Epoch": 1, "Loss": 2.3}),
         ("{'loss': 0.25, 'lr': '1e-05'}", {"loss": 0.25, "lr": 1e-5}),
@@ -39,7 +39,7 @@ from workbench.programs.written_metrics import EventFolder, csv_rows, json_lines
         ),
         (
             "| end of epoch   1 | time: 12.34s | valid loss  5.10 | valid ppl   164.02",
-            {"time": 12.34, "valid_loss": 5.1, "valid_ppl": 164.02},
+            {"epoch": 1, "time": 12.34, "valid_loss": 5.1, "valid_ppl": 164.02},
         ),
         (
             "32/32 - 0s - 3ms/step - accuracy: 0.9100 - loss: 0.3000 - val_accuracy: 0.9000",
@@ -48,7 +48,7 @@ from workbench.programs.written_metrics import EventFolder, csv_rows, json_lines
         ("100%|####| 10/10 [00:01<00:00,  9.81it/s, loss=0.12]", {"loss": 0.12}),
         (
             "Epoch 0: 100%|####| 9/9 [00:01<00:00, 9.81it/s, v_num=0, train_loss=0.12]",
-            {"v_num": 0, "train_loss": 0.12},
+            {"Epoch": 0, "v_num": 0, "train_loss": 0.12},
         ),
         ("There are 3 files, and the last of them has 20 lines", {}),
         ('{"loss": 0.2', {}),
@@ -68,14 +68,14 @@ def test_not_a_number_is_a_value() -> None:
 
 @given(st.binary(max_size=300))
 def test_anything_can_be_printed(data: bytes) -> None:
-    lines = Lines((b"=", b":"))
+    lines = Lines(may_have_metrics)
     for line in [*lines.feed(data), *lines.end()]:
         assert all(isinstance(value, float) for value in read_line(line).values())
 
 
 def test_noise_is_not_a_metric() -> None:
     noise = random.Random(0).randbytes(100_000)
-    lines = Lines((b"=", b":"))
+    lines = Lines(may_have_metrics)
     names = {name for line in lines.feed(noise + b"\nloss=0.5\n") for name in read_line(line)}
     assert "loss" in names
     assert len(names) < 20

@@ -65,6 +65,19 @@ def test_options_of_click_and_what_is_printed() -> None:
     assert metrics_of('print(f"epoch {e}: train loss 1.{e}, val loss {x:.5f}")') == ["val_loss", "train_loss"]
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "print('epoch', epoch, 'train loss', loss, 'val_acc', acc)",
+        "print(f'epoch {epoch} train loss {loss:.3f} val_acc {acc}')",
+        "print('epoch %d train loss %.3f val_acc %.1f' % (epoch, loss, acc))",
+        "logger.info('epoch {} train loss {:.3f} val_acc {}'.format(epoch, loss, acc))",
+    ],
+)
+def test_metrics_that_are_printed_without_signs_are_found(line: str) -> None:
+    assert metrics_of(line) == ["val_acc", "train_loss"]
+
+
 def test_what_a_script_requires_stands_in_the_command_to_be_replaced(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(
@@ -123,6 +136,18 @@ def test_a_range_fits_what_its_option_means(
         "'--learning-starts', default=10000",
         "'--image-size', default=224",
         "'--vocab-size', default=1000",
+        "'--pause', type=float, default=0.01",
+        "'--timeout', type=float, default=0.05",
+        "'--no-shuffle', action='store_true'",
+        "'--no-weight-decay', action='store_true'",
+        "'--quiet', action='store_true'",
+        "'--anything', action='store_true'",
+        "'--dataset', choices=['mnist', 'cifar']",
+        "'--mode', choices=['train', 'test']",
+        "'--seed', type=int, default=1",
+        "'--log-interval', type=int, default=10",
+        "'--num-workers', type=int, default=4",
+        "'--load-weights', action='store_true'",
     ],
 )
 def test_what_is_hardly_ever_searched_is_left_as_a_comment(tmp_path: Path, option: str) -> None:

@@ -150,7 +150,7 @@ def test_a_metric_that_is_never_written_is_named_beside_those_that_were(tmp_path
     assert "that was it" in message
     step = Trial("good 1", tmp_path / "step", step="iteration").ended
     assert "without writing 'iteration'; it wrote: epoch, loss, acc" in (step.message or "")
-    command = ["python", "-c", "print('Epoch 1  loss 1.4  Acc@1 72%')"]
+    command = ["python", "-c", "print('Epoch 1 had a loss 1.4 and Acc@1 72%')"]
     unread = Trial("", tmp_path / "unread", command=command).ended
     assert "such as metrics: {pattern: 'loss (?P<loss>\\S+)'}" in (unread.message or "")
     read = Trial("", tmp_path / "read", command=command, metrics={"pattern": r"loss (?P<loss>\S+)"})

@@ -12,7 +12,14 @@ from pathlib import Path
 
 from workbench.experiment.metric_source import MetricSource
 from workbench.programs.kept_output import KeptOutput
-from workbench.programs.printed_metrics import PAIR_SIGNS, Lines, Reader, Values, pattern_reader, read_line
+from workbench.programs.printed_metrics import (
+    Lines,
+    Reader,
+    Values,
+    may_have_metrics,
+    pattern_reader,
+    read_line,
+)
 from workbench.programs.process import ProgramEnd, ProgramProcess
 from workbench.programs.written_metrics import EventFolder, MetricFile, csv_rows, json_lines
 
@@ -35,7 +42,8 @@ class MetricReaders:
         """
         self.of_output: Reader | None = None
         self.of_errors: Reader | None = None
-        self.signs = PAIR_SIGNS if source is not None and source.kind in ("auto", "stdout") else ()
+        reads_pairs = source is not None and source.kind in ("auto", "stdout")
+        self.is_of_interest = may_have_metrics if reads_pairs else None
         self.files: list[MetricFile] = [] if reported is None else [json_lines(reported)]
         if source is None:
             return
@@ -110,7 +118,7 @@ class FollowedProgram:
     def _follow(self, process: ProgramProcess) -> None:
         readers = self._readers
         reads = {process.output: readers.of_output, process.errors: readers.of_errors}
-        streams = {process.output: Lines(readers.signs), process.errors: Lines(readers.signs)}
+        streams = {stream: Lines(readers.is_of_interest) for stream in reads}
         polled_s = 0.0
         with selectors.DefaultSelector() as selector:
             for descriptor in (*streams, process.status):

@@ -1,6 +1,7 @@
 """Metrics in lines of text: `name=value`, `name: value`, `name value | name value`, JSON, CSV, and patterns.
 
 Lines are bytes, because programs print anything: what is not understood is not a metric, never an error.
+Pairs with nothing but space in between are left to `spaced_pairs`.
 """
 
 from __future__ import annotations
@@ -12,27 +13,30 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from workbench.formatting import without_escapes
+from workbench.programs.spaced_pairs import NUMBER, read_spaced
 
 Values = dict[str, float]
 Reader = Callable[[bytes], Values]
 
 MAX_LINE_BYTES = 65536
 """The most that is kept of a line."""
-_NUMBER = r"[-+]?(?:\d[\d_]*(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|nan|inf(?:inity)?)"
 _PAIR = re.compile(
-    rf"(?<![\w./-])(['\"]?)([^\W\d][\w./-]*)\1\s*[=:]\s*['\"]?({_NUMBER})(?:%|ms|s|x)?(?![\w:]|\.\d)",
+    rf"(?<![\w./-])(['\"]?)([^\W\d][\w./-]*)\1\s*[=:]\s*['\"]?({NUMBER})(?:%|ms|s|x)?(?![\w:]|\.\d)",
     re.IGNORECASE,
 )
 _FIELDS = re.compile(r"[|,:]")
-_FIELD = re.compile(
-    rf"\s*([^\W\d][\w./-]*(?: [^\W\d][\w./-]*)?)\s+({_NUMBER})(?:%|ms|s|x)?\s*", re.IGNORECASE
-)
+_FIELD = re.compile(rf"\s*([^\W\d][\w./-]*(?: [^\W\d][\w./-]*)?)\s+({NUMBER})(?:%|ms|s|x)?\s*", re.IGNORECASE)
 _FEWEST_FIELDS = 2
 _ENDS = re.compile(rb"[\r\n]+")
 _MAX_DEPTH = 4
 _MAX_UNREADABLE = 3
-PAIR_SIGNS = (b"=", b":", b"|")
-"""What a line that `read_line` understands contains one of."""
+_SIGNS = (b"=", b":", b"|", b"nan", b"NaN", b"inf")
+_NUMBER_AT_END = re.compile(rb"\d(?:%|m?s|x)?[ )\]]*(?:[\r\n]|$)")
+
+
+def may_have_metrics(data: bytes) -> bool:
+    """Return whether `read_line` may find something in the lines of a text, which is quickly checked."""
+    return any(sign in data for sign in _SIGNS) or _NUMBER_AT_END.search(data) is not None
 
 
 class Lines:
@@ -41,14 +45,14 @@ class Lines:
     The traceback of a Python program is left out: it shows source, not metrics.
     """
 
-    def __init__(self, signs: tuple[bytes, ...] = ()) -> None:
+    def __init__(self, is_of_interest: Callable[[bytes], bool] | None = None) -> None:
         """Begin before the first byte.
 
         Args:
-            signs: What lines of interest contain one of; without any, all lines are of interest.
+            is_of_interest: Returns whether some text has lines of interest; None where all lines are.
         """
         self._rest = b""
-        self._signs = signs
+        self._is_of_interest = is_of_interest
         self._in_traceback = False
 
     def feed(self, data: bytes) -> list[bytes]:
@@ -57,7 +61,7 @@ class Lines:
             self._rest = (self._rest + data)[:MAX_LINE_BYTES]
             return []
         data = self._rest + data
-        if self._signs and not any(sign in data for sign in self._signs):  # gigabytes of other text
+        if self._is_of_interest is not None and not self._is_of_interest(data):  # gigabytes of other text
             self._rest = data[max(data.rfind(b"\n"), data.rfind(b"\r")) + 1 :][:MAX_LINE_BYTES]
             return []
         *lines, self._rest = _ENDS.split(data)
@@ -85,11 +89,11 @@ def read_line(line: bytes) -> Values:
     Example:
         >>> from workbench.programs.printed_metrics import read_line
         >>> read_line(b"Epoch 3: loss=0.25 - val_acc: 98.5%")
-        {'loss': 0.25, 'val_acc': 98.5}
+        {'Epoch': 3.0, 'loss': 0.25, 'val_acc': 98.5}
         >>> read_line(b"step 20: train loss 1.5, val loss 1.75")
         {'step': 20.0, 'train_loss': 1.5, 'val_loss': 1.75}
     """
-    if not any(sign in line for sign in PAIR_SIGNS):
+    if not may_have_metrics(line):
         return {}
     text = _text_of(line)
     if text.startswith("{"):
@@ -97,8 +101,9 @@ def read_line(line: bytes) -> Values:
             return {}  # half a line, of a program that was killed
         if found := read_json(line):
             return found
-    pairs = {match[2]: float(match[3]) for match in _PAIR.finditer(text) if _is_number(match[3])}
-    return _fields(text) | pairs
+    pairs = {match[2]: float(match[3]) for match in _PAIR.finditer(text)}
+    spaced = read_spaced(_PAIR.sub("|", text) if pairs else text, has_others=bool(pairs))
+    return _fields(text) | spaced | pairs
 
 
 def _fields(text: str) -> Values:
@@ -108,7 +113,7 @@ def _fields(text: str) -> Values:
     matches = [match for field in _FIELDS.split(text) if (match := _FIELD.fullmatch(field))]
     if len(matches) < _FEWEST_FIELDS:
         return {}
-    return {match[1].replace(" ", "_"): float(match[2]) for match in matches if _is_number(match[2])}
+    return {match[1].replace(" ", "_"): float(match[2]) for match in matches}
 
 
 def read_json(line: bytes) -> Values:

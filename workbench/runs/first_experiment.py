@@ -22,10 +22,19 @@ from workbench.runs.script_option import ScriptOption, literal_of
 
 _NOT_SEARCHED = re.compile(
     r"seed|epoch|step|iter|interval|log|save|print|worker|thread|rank|port|device|gpu|cuda|mps|accel|cpu|dry|"
-    r"debug|verbose|resume|eval|test|world|path|dir|file|name|project|version|max|min|num[-_]class|freq|every|"
-    r"vocab|image|img|input|crop|buffer|cache|(^|[-_.])eps",
+    r"debug|verbose|resume|load|eval|test|world|path|dir|file|name|project|version|max|min|num[-_]class|freq|every|"
+    r"vocab|image|img|input|crop|buffer|cache|pause|sleep|wait|timeout|quiet|silent|progress|shuffle|plot|show|"
+    r"report|profil|wandb|tensorboard|mlflow|download|overwrite|(^|[-_.])eps|(^|[-_.])(no|not|out|mode|split|"
+    r"data|dataset|task|phase|backend|format|level|colou?r|tags?|notes?|user|host|url|jobs?|proc|pin)($|[-_.])",
     re.IGNORECASE,
 )
+_SWITCH = re.compile(
+    r"nesterov|amsgrad|bias|norm|resid|pretrain|augment|mixup|cutmix|fp16|bf16|warm[-_.]?up|cosine|anneal|decay|"
+    r"balanc|weight|freez|smooth|attention|bidirect|dropout|(^|[-_.])(amp|aug|ema|swa|clip|half|skip|flip|gated?|"
+    r"tied?|pool)($|[-_.])",
+    re.IGNORECASE,
+)
+"""What a flag that influences training is named; most flags are about everything else."""
 _RATE = re.compile(
     r"(^|[-_.])(lr|rate)($|[-_.])|learning[-_.]?rate|decay|lambda|alpha|temperature", re.IGNORECASE
 )
@@ -35,6 +44,8 @@ _SIZE = re.compile(
     r"batch|width|hidden|dim|size|layer|head|embd|embed|channel|unit|depth|filter|rank", re.IGNORECASE
 )
 _METRIC = re.compile(r"([^\W\d][\w./-]*)\s*[=:]\s*(?:\{|%)")
+_VALUE = re.compile(r"\{[^{}]*\}|%[-+ #0]*[\d.*]*[dfeEgGs]")
+"""Where a value is put into a text."""
 _SECOND = re.compile(r"loss|acc|error|score|f1|auc|perplexity|ppl|mse|mae", re.IGNORECASE)
 _NEAR_ONE = 0.8
 """From here on a part, such as a momentum, is searched by its distance from 1."""
@@ -183,19 +194,27 @@ def _option(call: ast.Call) -> ScriptOption | None:
 def _printed_names(node: ast.AST) -> Iterator[str]:
     """Yield the names in the text of a node after which a value is put in."""
     if isinstance(node, ast.JoinedStr):
-        parts = [str(part.value) if isinstance(part, ast.Constant) else None for part in node.values]
-        yield from _METRIC.findall("".join("{" if part is None else part for part in parts))
-        for line in "".join("1" if part is None else part for part in parts).splitlines():
-            yield from read_line(line.encode())  # as a run reads what it prints
+        text = "".join(str(part.value) if isinstance(part, ast.Constant) else "{}" for part in node.values)
     elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-        yield from _METRIC.findall(node.value)
+        text = node.value
+    elif isinstance(node, ast.Call) and getattr(node.func, "id", "") == "print":
+        text = " ".join(str(part.value) if isinstance(part, ast.Constant) else "{}" for part in node.args)
+    else:
+        return
+    yield from _METRIC.findall(text)
+    if _VALUE.search(text):
+        for value in ("1", "0.5"):  # as a run reads what it prints: losses have a dot, epochs none
+            for line in _VALUE.sub(value, text).splitlines():
+                yield from read_line(line.encode())
 
 
 def _domain(option: ScriptOption) -> str | None:
     """Return the first domain of an option that is worth a search; None of another."""
     default, name = option.default, option.name
     plain = [choice for choice in option.choices if isinstance(choice, str | int | float)]
-    if _NOT_SEARCHED.search(name) and not _RATE.search(name):
+    if _NOT_SEARCHED.search(name) and (option.is_flag or not _RATE.search(name)):
+        return None
+    if option.is_flag and not _SWITCH.search(name):
         return None
     if len(plain) > 1:
         return f"{{choices: {json.dumps(plain)}}}"

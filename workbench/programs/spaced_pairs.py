@@ -1,0 +1,103 @@
+"""Metrics in lines with only space between name and value, and how far the training is: `epoch 3 loss 0.1`.
+
+Prose has words and numbers, too. So a part of a line counts only where it consists of such pairs alone, and
+one of them has the name of a usual metric. What is written with signs is left to `printed_metrics`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+NUMBER = r"[-+]?(?:\d+(?:_\d+)*(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|nan|inf(?:inity)?)"
+
+_METRICS = (
+    "loss|losses|acc|accuracy|err|error|score|f1|auc|auroc|auprc|iou|miou|dice|psnr|ssim|fid|bleu|wer|cer|ppl|"
+    "perplexity|bpb|bpc|nll|elbo|mse|rmse|mae|mape|r2|precision|recall|reward|(?-i:mAP)"
+)
+_SPLITS = "train|training|val|valid|validation|test|eval|dev"
+_METRIC = re.compile(rf"(?<![^\W\d_])(?:{_SPLITS})?(?:{_METRICS})(?![^\W\d_])", re.IGNORECASE)
+_QUALIFIES = re.compile(rf"{_SPLITS}|mean|avg|average|best|final|total|running|learning", re.IGNORECASE)
+_PROSE = re.compile(
+    r"an?|after|and|are|as|at|before|by|for|from|had|has|have|in|into|is|of|on|or|out|over|per|since|than|the|"
+    r"till|to|took|under|until|up|via|was|were|with|within",
+    re.IGNORECASE,
+)
+_PROGRESS = re.compile(
+    r"(?<![\w./-])(?<!best )(epoch|step|iter|iteration|batch|round|episode)\s{0,3}[:#]?\s{0,3}[\[(]?"
+    r"\s{0,3}(\d+)(?![\w.]|:\d)(?:\s{0,3}(?:/|of\b)\s{0,3}\d+)?(?:\s?[\])])?",
+    re.IGNORECASE,
+)
+_SEPARATOR = re.compile(
+    r"[|;\t]|,(?!\d)|:(?=\s|$)|(?:^|(?<=\s))[-*=>#]+(?=\s|$)|\b(?:INFO|DEBUG|WARNING)\b"
+    r"|\b\d{4}-\d\d-\d\d\b|\b\d\d:\d\d(?::\d\d)?(?:[.,]\d+)?\b"
+)
+_IN_BRACKETS = re.compile(r"\s*[\[(][\s\d/.,:%eE+-]*(?:ms|s)?[\])]")
+"""A position, a time, or the mean of the values so far."""
+_WORD = r"[^\W\d](?:[\w./@-]*\w)?"
+_PAIR = re.compile(
+    rf"\s*({_WORD}(?: {_WORD})?)\s+({NUMBER})( ?%|ms|s|x)?(?![\w:/@]|,\d|\.\d|-\d)", re.IGNORECASE
+)
+
+
+class _Pair(NamedTuple):
+    name: str
+    value: float
+    is_whole: bool
+    """Whether it is written as a whole number, as counts are."""
+
+
+def may_have_pairs(text: str) -> bool:
+    """Return whether a text has the name of a usual metric, without which nothing is read here."""
+    return _METRIC.search(text) is not None
+
+
+def read_spaced(text: str, *, has_others: bool) -> dict[str, float]:
+    """Return the pairs with only space in between, and the progress.
+
+    Args:
+        text: A line, without its pairs that have signs.
+        has_others: Whether it has such pairs, to which the progress belongs.
+
+    Example:
+        >>> from workbench.programs.spaced_pairs import read_spaced
+        >>> read_spaced("Epoch [3/10] loss 0.25 acc 98", has_others=False)
+        {'Epoch': 3.0, 'loss': 0.25, 'acc': 98.0}
+        >>> read_spaced("step 3 of 10, loaded 500 images in 3 s", has_others=False)
+        {}
+    """
+    progress = {match[1]: float(match[2]) for match in _PROGRESS.finditer(text)}
+    found: dict[str, float] = {}
+    if may_have_pairs(text):
+        for part in _SEPARATOR.split(_PROGRESS.sub("|", text)):
+            pairs = _pairs_of(part)
+            if any(may_have_pairs(pair.name) and (progress or not pair.is_whole) for pair in pairs):
+                found |= {pair.name: pair.value for pair in pairs}
+    return progress | found if found or has_others else {}
+
+
+def _pairs_of(part: str) -> list[_Pair]:
+    """Return the pairs of a part that consists of nothing else; none of any other."""
+    found: list[_Pair] = []
+    part = part.rstrip()
+    place = _after_brackets(part, 0)
+    while place < len(part):
+        match = _PAIR.match(part, place)
+        if match is None or not _can_be_name(words := match[1].split(" ")) or match[2].endswith("_"):
+            return []
+        is_whole = match[2].lstrip("+-").isdecimal() and "%" not in (match[3] or "")
+        found.append(_Pair("_".join(words), float(match[2]), is_whole))
+        place = _after_brackets(part, match.end())
+    return found
+
+
+def _after_brackets(part: str, place: int) -> int:
+    while match := _IN_BRACKETS.match(part, place):
+        place = match.end()
+    return place
+
+
+def _can_be_name(words: list[str]) -> bool:
+    if any(map(_PROSE.fullmatch, words)):
+        return False
+    return len(words) == 1 or may_have_pairs(words[-1]) or _QUALIFIES.fullmatch(words[0]) is not None
