@@ -65,10 +65,23 @@ def test_numbers_that_the_table_wrote_with_a_unit_may_be_sent_like_that() -> Non
             reader.read([wrong])
 
 
+def test_true_and_false_are_numbers_where_they_were_in_training() -> None:
+    member = Input(name="member", kind="number", dtype="float64", example=False)
+    card = PIXELS.model_copy(update={"inputs": (member, Input(name="age", kind="number", dtype="float64"))})
+    reader, schema = RowReader(card), Draft202012Validator(row_schema(card))
+    assert reader.read([{"member": True, "age": 3}, {"member": 0, "age": None}])[0] == (1.0, 3.0)
+    assert schema.is_valid({"member": True, "age": 3})
+    wrong = {"member": True, "age": True}
+    assert not schema.is_valid(wrong)
+    with pytest.raises(RowsError) as refused:
+        reader.read([wrong])
+    assert refused.value.to_json()["problem"] == "row 0, column 'age': true is not a number"
+
+
 def test_rows_are_answered_as_offline(folder: Path) -> None:
     predictor = Predictor.open(folder)
     rows = [
-        ROW, ROW | {"age": 2.5, "animal": "bird"}, ROW | {"age": True, "born": None},
+        ROW, ROW | {"age": 2.5, "animal": "bird"}, ROW | {"age": 1, "born": None},
         ROW | {"note": None, "animal": None},
     ]  # fmt: skip
     read = RowReader(predictor.card).read(rows)
@@ -91,6 +104,7 @@ def test_what_training_never_saw_is_noted(folder: Path) -> None:
     ("row", "column", "problem"),
     [
         (ROW | {"age": "3"}, "age", "'3' is not a number"),
+        (ROW | {"age": True}, "age", "true is not a number"),
         (ROW | {"age": 10**400}, "age", "is too large"),
         (ROW | {"age": math.inf}, "age", "is too large"),
         (ROW | {"animal": ["cat"]}, "animal", "is not text"),
@@ -116,6 +130,8 @@ def test_what_is_wrong_is_named_by_row_and_column(folder: Path, row: Any, column
         ([[1, 2, 3]], "has shape [1, 3]"),
         ([[1, 2, 3], [4, 5]], "different lengths"),
         ([[1, 2, "3"], [4, 5, 6]], "not an array of numbers"),
+        ([[1, 2, True], [4, 5, 6]], "not an array of numbers"),
+        ([True] * 6, "not an array of numbers"),
         (None, "not an array of numbers"),
         ([[1, 2, 1e39], [4, 5, 6]], "too large"),
     ],

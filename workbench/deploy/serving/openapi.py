@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from workbench.deploy.card import Card, Input, Output
+from workbench.deploy.serving.rows import takes_truth_values
 from workbench.version import VERSION
 
 _NULLABLE = {"number": "number", "category": "string", "text": "string", "date": "string"}
@@ -82,8 +83,9 @@ def _value_schema(one: Input) -> dict[str, Any]:
                 "description": "A text, or the numbers of its tokens.",
             }
     else:
-        text = ["string"] if one.is_written_as_text else []
-        schema = {"type": [_NULLABLE[one.kind], *text, "null"]}
+        further = ["string"] if one.is_written_as_text else []
+        further += ["boolean"] if one.kind == "number" and takes_truth_values(one) else []
+        schema = {"type": [_NULLABLE[one.kind], *further, "null"]}
     schema["x-kind"] = one.kind
     if one.kind == "category":
         schema["description"] = "Values that training never saw are accepted, and noted in the answer."

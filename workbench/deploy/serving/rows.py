@@ -157,7 +157,8 @@ class _WrongValueError(Exception):
 def _reader(one: Input) -> Callable[[Any], Any]:
     """Return what checks and converts one value of an input."""
     if one.kind == "number":
-        return (lambda value: _number(_read_number(one, value))) if one.is_written_as_text else _number
+        read = _number_or_truth if takes_truth_values(one) else _number
+        return (lambda value: read(_read_number(one, value))) if one.is_written_as_text else read
     if one.kind == "date":
         return lambda value: _date(one, value)
     if one.kind == "array":
@@ -173,10 +174,19 @@ def _read_number(one: Input, value: Any) -> Any:
         return value
 
 
+def takes_truth_values(one: Input) -> bool:
+    """Return whether a column of numbers held true and false in training, which count as 1 and 0."""
+    return isinstance(one.example, bool)
+
+
+def _number_or_truth(value: Any) -> float:
+    return float(value) if isinstance(value, bool) else _number(value)
+
+
 def _number(value: Any) -> float:
     if value is None:
         return math.nan
-    if not isinstance(value, int | float):  # truth values are numbers, as in training
+    if isinstance(value, bool) or not isinstance(value, int | float):
         raise _WrongValueError("is not a number", "a number, or null where it is missing")
     try:
         number = float(value)
@@ -214,7 +224,7 @@ def _array(one: Input, value: Any) -> np.ndarray:
         found = np.array(value)
     except ValueError as error:
         raise _WrongValueError("is not an array: its parts have different lengths", allowed) from error
-    if found.dtype.kind not in "biuf":
+    if found.dtype.kind not in "iuf" or _has_truth_value(value):
         raise _WrongValueError("is not an array of numbers", allowed)
     if not one.takes(found.shape):
         raise _WrongValueError(f"has shape {list(found.shape)}", allowed)
@@ -230,6 +240,14 @@ def _array(one: Input, value: Any) -> np.ndarray:
     return found
 
 
+def _has_truth_value(value: Any) -> bool:
+    """Return whether an array has true or false in it, which numpy would take for 1 and 0."""
+    if not isinstance(value, list):
+        return isinstance(value, bool)
+    kinds = set(map(type, value))
+    return bool in kinds or (list in kinds and any(map(_has_truth_value, value)))
+
+
 def _array_in_words(one: Input) -> str:
     flat = f" or a flat list of {math.prod(one.shape)}" if len(one.shape) > 1 else ""
     text = ", or a text" if one.tokens else ""
@@ -237,7 +255,7 @@ def _array_in_words(one: Input) -> str:
 
 
 def _shown(value: Any) -> str:
-    text = repr(value)
+    text = json.dumps(value) if value is None or isinstance(value, bool) else repr(value)
     return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}..."
 
 
