@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 MADE := $(VENV)/.made
 NODE_MODULES := extensions/node_modules/typescript/package.json
+PIP_PROGRESS := '/^Collecting / { if (++found % 25 == 0) print "  " found " packages found"; fflush() } \
+	/^Installing collected packages/ { print "  installing " NF - 3 " packages"; fflush() }'
 NPM := PATH="$(CURDIR)/$(BIN):$$PATH" npm --prefix extensions
 
 export RAY_USAGE_STATS_ENABLED := 0
@@ -20,8 +22,11 @@ env: $(MADE)  ## Create .venv from the pinned versions.
 
 $(MADE): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed: make PYTHON=python3.12 env"; exit 1; }
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[development]'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "Installing the workbench, and what its development needs, into $(VENV): this takes a few minutes."
+	@{ $(BIN)/python -m pip install --progress-bar off --constraint constraints.txt --editable '.[development]' \
+		|| touch $(VENV)/.failed; } | awk $(PIP_PROGRESS)
+	@! rm $(VENV)/.failed 2> /dev/null
 	@touch $@
 
 demo: env  ## Tune a small network on real data and write a report.

@@ -124,6 +124,25 @@ def test_each_package_installs_without_node_and_runs_a_sweep(
         assert labextension.exists()
 
 
+@pytest.mark.parametrize("status", [0, 1])
+def test_the_environment_says_what_is_installed_and_fails_as_pip_does(tmp_path: Path, status: int) -> None:
+    lines = [*(f"Collecting package{number}" for number in range(60)), "Downloading package1.whl (1 kB)",
+             "Installing collected packages: one, two, three"]  # fmt: skip
+    pip = tmp_path / "bin" / "python"
+    pip.parent.mkdir()
+    pip.write_text("#!/bin/sh\n" + "".join(f"echo '{line}'\n" for line in lines) + f"exit {status}\n")
+    pip.chmod(0o755)
+    made = subprocess.run(
+        ["make", "--no-print-directory", "env", f"VENV={tmp_path}", f"PYTHON={sys.executable}"],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+    assert "this takes a few minutes" in made.stdout
+    shown = ["  25 packages found", "  50 packages found", "  installing 3 packages"]
+    assert made.stdout.splitlines()[-3:] == shown
+    assert (made.returncode == 0, (tmp_path / ".made").exists()) == (status == 0, status == 0)
+
+
 def test_the_workflow_runs_what_anyone_can_run() -> None:
     workflow = read_yaml_file(ROOT / ".github" / "workflows" / "ci.yml")
     commands = {
