@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from workbench.cli.exit_codes import NOTHING_COMPLETE, exit_code_of_run
+from workbench.cli.next_steps import next_commands
 from workbench.errors import ExperimentError
 from workbench.events import (
     AttemptEnded,
@@ -21,6 +23,7 @@ from workbench.events import (
 )
 from workbench.experiment import DEFAULT_TRIALS, Experiment
 from workbench.history import History, cost_of, failure_groups
+from workbench.runs.descriptions import how_to_extend, why_not_resumed
 from workbench.sweeps.budget import (
     begun_ending,
     ending_now,
@@ -169,6 +172,28 @@ def test_a_run_of_nothing_but_failures_is_not_complete() -> None:
     assert honest_ending(complete, make_history([1.0])).state == "complete"
     stopped = RunStateChanged(state="stopped", reason="person")
     assert honest_ending(stopped, after(failing(0))).state == "stopped"
+
+
+def test_a_run_whose_time_is_over_before_any_trial_began_has_done_nothing() -> None:
+    history = make_history(budget={"time": 5})
+    history.apply(TrialProposed(trial=0, params={"x": 0.5}, configuration=0, seed=1, time_unix_s=101.0))
+    ending = ending_now(history, 106.0)
+    assert ending is not None
+    failed = honest_ending(ending, history)
+    assert (failed.state, failed.reason) == ("failed", "time")
+    words = "the time budget of 5 s is used up before any trial began: nothing was tried"
+    assert failed.message == words
+    history.apply(failed)
+    assert exit_code_of_run(history, "failed") == NOTHING_COMPLETE
+    assert why_not_resumed("failed", history) == f"ended: {words}"
+    assert how_to_extend(history) == {"time": "5s"}
+    commands = next_commands("run", "failed", history)
+    assert commands == ["extend it  workbench extend run --time 5s"]
+
+    begun = make_history(budget={"time": 5})
+    begun.apply(TrialProposed(trial=0, params={"x": 0.5}, configuration=0, seed=1, time_unix_s=101.0))
+    begun.apply(TrialStarted(trial=0, attempt=0, worker_pids=[], time_unix_s=102.0))
+    assert honest_ending(ending, begun) == ending
 
 
 @pytest.mark.parametrize(("losses", "reached"), [([0.3, 0.2], False), ([0.3, 0.1], True), ([0.05], True)])

@@ -38,7 +38,9 @@ def exit_code_of(error: WorkbenchError) -> int:
 
 def exit_code_of_run(history: History, state: RunState) -> int:
     """Return the exit code that stands for the end of a run."""
-    if state == "lost" or (state == "failed" and history.reason != "failures"):
+    from workbench.history.failures import began_nothing
+
+    if state == "lost" or (state == "failed" and history.reason != "failures" and not began_nothing(history)):
         return FAILED
     if not history.in_state("complete"):
         return NOTHING_COMPLETE

@@ -5,6 +5,7 @@ from __future__ import annotations
 from workbench.cli.options import command_line
 from workbench.history import History
 from workbench.history.compression import BASE_RUN, BASE_TRIAL, base_of, is_compression
+from workbench.history.failures import began_nothing
 from workbench.runs.descriptions import first_traceback, has_nothing_left, how_to_extend
 
 _LARGER_DROP = 0.02
@@ -33,8 +34,10 @@ def next_commands(run_id: str, state: str, history: History, *, has_report: bool
             )),
         ]  # fmt: skip
     elif state == "failed" and has_nothing_left(history):
-        more = how_to_extend(history) or {}
-        offers = [("try more once your code is fixed", command_line("extend", run_id, **more)), corrected]
+        extend = command_line("extend", run_id, **(how_to_extend(history) or {}))
+        offers = [("try more once your code is fixed", extend), corrected]
+        if began_nothing(history):
+            offers = [("extend it", extend)]
     elif state in ("lost", "stopped", "failed"):
         offers = [("resume it", command_line("resume", run_id))]
         if history.reason == "failures":  # the same code fails again

@@ -17,6 +17,8 @@ from workbench.space import Choice
 if TYPE_CHECKING:
     from workbench.history.history import History
 
+USED_UP = ("time", "gpu_time", "energy", "money")
+"""The reasons of runs that have used up what they may use."""
 NUM_ALIKE = 3
 """How many configurations must fail in one way before a run ends for it."""
 NUM_OF_ONE_CHOICE = 6
@@ -75,6 +77,11 @@ def only_failures(history: History) -> str | None:
     if len(failure_groups(history)) == 1:
         return f"all {format_count(len(failed), 'trial')} failed: {described}"
     return f"all {format_count(len(failed), 'trial')} failed; the first one: {described}"
+
+
+def began_nothing(history: History) -> bool:
+    """Return whether a limit on what a run may use has ended it before any of its trials began."""
+    return history.reason in USED_UP and not any(trial.attempts for trial in history.trials.values())
 
 
 def reasons_of_pruning(history: History) -> dict[int, str]:

@@ -14,6 +14,7 @@ from workbench.experiment.money_units import describe_money, parse_price
 from workbench.experiment.what_is_trained import longest_training
 from workbench.formatting import compact_duration, counted_noun, format_count
 from workbench.history import cost_of
+from workbench.history.failures import began_nothing
 from workbench.space import Domain, Int
 from workbench.store.trial_files import trial_folder
 from workbench.workers.trial_log import log_name
@@ -129,7 +130,12 @@ def attachment_file(trial: int, file: str) -> str:
 
 
 def has_nothing_left(history: History) -> bool:
-    """Return whether all trials that a run may try have failed, so that only a larger budget continues it."""
+    """Return whether only a larger budget continues a run that failed.
+
+    All trials that it may try have failed, or its budget was used up before any began.
+    """
+    if history.state == "failed" and began_nothing(history):
+        return True
     allowed = history.in_force.max_configurations()
     is_used_up = allowed is not None and history.num_configurations() >= allowed
     all_failed = len(history.in_state("failed")) == len(history.trials)
@@ -165,7 +171,8 @@ def why_not_resumed(state: RunState, history: History) -> str | None:
     if state == "complete":
         return "is complete, so it cannot be resumed"
     if state == "failed" and has_nothing_left(history):
-        return f"has no trial left to try: {history.message}"
+        lead = "ended" if began_nothing(history) else "has no trial left to try"
+        return f"{lead}: {history.message}"
     return None
 
 

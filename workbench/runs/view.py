@@ -25,6 +25,7 @@ from workbench.events import (
 from workbench.experiment import Experiment
 from workbench.history import History, Trial, cost_of, verdicts_of
 from workbench.history.choices import chosen_by_hand, chosen_or_best, describe_choice
+from workbench.history.failures import began_nothing
 from workbench.runs.descriptions import attachment_file, has_nothing_left, how_to_extend
 from workbench.runs.energy import RunEnergy, energy_of
 from workbench.runs.event_lines import MEASUREMENT_TYPES, measurement_line
@@ -290,7 +291,8 @@ class RunView:
         history = self.history
         if has_nothing_left(history):  # it cannot be resumed
             more = how_to_extend(history) or {}
-            return suggest("extend", self.run_id, lead="Once your code is fixed, to try more", **more)
+            lead = "To continue it" if began_nothing(history) else "Once your code is fixed, to try more"
+            return suggest("extend", self.run_id, lead=lead, **more)
         return suggest("resume", self.run_id, lead="Its results are stored; to continue it")
 
     def to_json(self) -> dict[str, Any]:

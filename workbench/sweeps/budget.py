@@ -1,8 +1,8 @@
 """Decide when and in which state a run ends, from its history and the limits that are in force.
 
 The limit on trials does not end a run at once: it only keeps new configurations from being proposed. An error
-that every trial meets ends the run at once, and a run in which every trial failed has failed, whatever its
-limits allowed.
+that every trial meets ends the run at once, and a run in which every trial failed, or none began, has failed,
+whatever its limits allowed.
 """
 
 from __future__ import annotations
@@ -12,12 +12,15 @@ from typing import Any
 
 from workbench.errors import ExperimentError
 from workbench.events import RunState, RunStateChanged
+from workbench.experiment.automatic import is_automatic
 from workbench.experiment.changing import ENERGY, MONEY, describe_amount, values_of
 from workbench.experiment.energy_units import format_energy
 from workbench.formatting import format_duration
 from workbench.history import History, cost_of, only_failures, systematic_failure
+from workbench.history.failures import USED_UP
 
 LIMITS = ("budget.trials", "budget.time", "budget.gpu_time", ENERGY, MONEY, "budget.plateau")
+_BEGAN_NOTHING = "before any trial began: nothing was tried"
 _STATES: Mapping[str | None, RunState] = {"person": "stopped", "failures": "failed", "error": "failed"}
 """The state of a run that ends, by the reason; every other reason completes it."""
 
@@ -43,9 +46,15 @@ def begun_ending(history: History) -> RunStateChanged:
 
 
 def honest_ending(ending: RunStateChanged, history: History) -> RunStateChanged:
-    """Return `ending`, or that the run has failed where it would be complete with nothing but failures."""
-    failed = only_failures(history) if ending.state == "complete" else None
-    return ending if failed is None else RunStateChanged(state="failed", reason="failures", message=failed)
+    """Return `ending`, or that the run has failed where it would be complete with nothing to show for it."""
+    if ending.state != "complete":
+        return ending
+    if (failed := only_failures(history)) is not None:
+        return RunStateChanged(state="failed", reason="failures", message=failed)
+    has_begun = any(trial.attempts for trial in history.trials.values())
+    if has_begun or ending.reason not in USED_UP or is_automatic(history.experiment):
+        return ending  # AutoML has an answer without trials, too
+    return ending.model_copy(update={"state": "failed", "message": f"{ending.message} {_BEGAN_NOTHING}"})
 
 
 def reason_to_end(history: History, now_unix_s: float) -> tuple[str, str] | None:
