@@ -75,6 +75,22 @@ test("the log of another trial is not shown, and none where nothing was printed"
   assert.equal(container.textContent, "");
 });
 
+test("events stand in the order of their times, whenever they arrived", () => {
+  const times = [10, 12, 11];
+  const log = times.map((time_unix_s, seq): LogLine => ({
+    seq,
+    time_unix_s,
+    level: "info",
+    trial: null,
+    text: `at ${time_unix_s}`,
+    alert: false,
+  }));
+  const { controller } = buildController({ log });
+  render(<Log controller={controller} />);
+  const shown = screen.getAllByText(/^at /).map((line) => line.textContent);
+  assert.deepEqual(shown, ["at 12", "at 11", "at 10"]);
+});
+
 test("events are searched, and saved as a file", async () => {
   const log = ["trial 1 complete", "Trial 2 failed"].map((text, seq): LogLine => ({
     seq,

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.sweeps.test_budget import make_history
-from workbench.events import DriverStarted, Noted, RunStateChanged, steady_unix_s
+from workbench.events import (
+    DriverStarted,
+    Noted,
+    RunStateChanged,
+    TrialReported,
+    continue_from,
+    steady_unix_s,
+)
 from workbench.runs.progress import progress_of
 from workbench.store import Store
 from workbench.sweeps.budget import reason_to_end
@@ -72,5 +80,44 @@ def test_times_of_another_machine_are_kept_unless_they_cannot_be_right() -> None
     now_unix_s = steady_unix_s()
     differences_s = [-HOUR_S, -5.0, 0.0, 5.0, HOUR_S]
     events = [Noted(level="info", message="", time_unix_s=now_unix_s + each_s) for each_s in differences_s]
-    kept = [event.time_unix_s - now_unix_s for event in timely(events)]
+    kept = [event.time_unix_s - now_unix_s for event in timely(events, now_unix_s - 10.0)]
     assert kept == pytest.approx([0.0, -5.0, 0.0, 5.0, 0.0], abs=1.0)
+
+
+def test_nothing_but_repeated_reports_happened_before_the_driver_began() -> None:
+    now_unix_s = steady_unix_s()
+    events = [
+        TrialReported(trial=0, step=1, told_again=is_repeated, time_unix_s=now_unix_s - 5.0)
+        for is_repeated in (True, False)
+    ]
+    kept = [event.time_unix_s - now_unix_s for event in timely(events, now_unix_s - 1.0)]
+    assert kept == pytest.approx([-5.0, 0.0], abs=1.0)
+
+
+@pytest.fixture
+def clock_of_this_process() -> Iterator[None]:
+    yield
+    continue_from(0.0)
+
+
+@pytest.mark.parametrize("behind_s", [HOUR_S, 5.0])
+def test_times_do_not_go_back_with_a_driver_whose_clock_is_behind(
+    tmp_path: Path, behind_s: float, clock_of_this_process: None
+) -> None:
+    last_unix_s = time.time() + behind_s
+    with Store.open(str(tmp_path / "store.sqlite")) as store:
+        run_id = store.create_run(make_history().experiment)
+        with store.writer(run_id, owner_pid=os.getpid(), owner_host="here") as writer:
+            writer.append(DriverStarted(pid=1, host="here", num_cpus=1, time_unix_s=last_unix_s))
+            ledger = Ledger(store, run_id)
+            clock = RunClock(ledger)
+            ledger.replay(writer)
+            ledger.record(DriverStarted(pid=2, host="here", num_cpus=1))
+            clock.tick()
+        times = [stored.event.time_unix_s for stored in store.events(run_id)]
+        assert times == sorted(times)
+        assert times[-1] - last_unix_s < 60.0
+        history = ledger.history
+        assert history.now_unix_s() == pytest.approx(
+            time.time() + (behind_s if behind_s > 60 else 0), abs=2.0
+        )

@@ -23,7 +23,7 @@ from workbench.events.advice import (
     SharingMeasured,
 )
 from workbench.events.alerts import AlertCleared, AlertDelivered, AlertRaised, AlertsArmed, LogMatched
-from workbench.events.clock import steady_unix_s
+from workbench.events.clock import continue_from, process_unix_s, steady_unix_s
 from workbench.events.model_chosen import ModelChosen
 from workbench.events.proposals import (
     LowFidelity,
@@ -99,7 +99,9 @@ __all__ = [
     "TrialResized",
     "TrialStarted",
     "TrialState",
+    "continue_from",
     "from_json",
+    "process_unix_s",
     "steady_unix_s",
     "to_json",
 ]

@@ -91,9 +91,15 @@ def _read(path: Path) -> Iterator[bytes]:
 def _narrate(feed: Feed, run_id: str, data: RunData) -> Iterator[bytes]:
     narrator = Narrator(data.history)
     for rows in feed.store.event_rows(run_id):
-        lines = []
-        for _, event in data.add_rows(rows):
-            if (text := narrator.line_of(event)) is not None:
-                at = datetime.datetime.fromtimestamp(event.time_unix_s, datetime.timezone.utc)
-                lines.append(f"{at:%Y-%m-%dT%H:%M:%SZ} {text}\n")
-        yield "".join(lines).encode()
+        found = [
+            (event.time_unix_s, text)
+            for _, event in data.add_rows(rows)
+            if (text := narrator.line_of(event)) is not None
+        ]
+        # What workers report arrives a little later than it happened.
+        yield "".join(_line(*each) for each in sorted(found, key=lambda each: each[0])).encode()
+
+
+def _line(time_unix_s: float, text: str) -> str:
+    at = datetime.datetime.fromtimestamp(time_unix_s, datetime.timezone.utc)
+    return f"{at:%Y-%m-%dT%H:%M:%SZ} {text}\n"

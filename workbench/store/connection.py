@@ -23,7 +23,7 @@ from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, SQLAlch
 
 from workbench.artifacts.local import make_private
 from workbench.errors import MissingDependencyError, StoreError, StoreUnavailableError
-from workbench.events import steady_unix_s
+from workbench.events import process_unix_s
 from workbench.store import postgresql
 from workbench.store.database_files import watch_files
 from workbench.store.tables import SCHEMA_VERSION, VERSION_TABLE, runs
@@ -69,7 +69,7 @@ class Database:
 
     def now_unix_s(self) -> float:
         """Return the time by the clock that all users of the database share: leases end by it."""
-        return time.time() if self.clock_ahead_s is None else steady_unix_s() + self.clock_ahead_s
+        return time.time() if self.clock_ahead_s is None else process_unix_s() + self.clock_ahead_s
 
     def notify_listeners(self, connection: Connection) -> None:
         """Notify listeners once this transaction is committed, if the database supports it."""
@@ -107,7 +107,7 @@ def _inspect(connection: Connection) -> Database:
     engine = connection.engine
     if engine.dialect.name != "postgresql":
         return Database(engine, engine.url)
-    ahead_s = postgresql.clock_ahead_s(connection, steady_unix_s())
+    ahead_s = postgresql.clock_ahead_s(connection, process_unix_s())
     return Database(engine, postgresql.complete(connection), ahead_s)
 
 

@@ -179,6 +179,7 @@ class Driver:
 
     def _take_over(self, cluster: ClusterInventory) -> None:
         """Put unfinished trials first in the queue, and record that the run is driven again."""
+        started = driver_started(cluster)
         if self.history.state == "stopping" and self._replaces_a_killed_one:
             self._ending = begun_ending(self.history)
         unfinished = [
@@ -188,10 +189,9 @@ class Driver:
         lost = [
             attempt_ended(trial, "lost", "the driver ended") for trial in self.history.in_state("running")
         ]
-        least = self._share.request.num_workers
-        most = self._share.num_fitting * least
-        fewer = [ended for trial in unfinished for ended in given_back(trial, least, most)]
-        self._ledger.record(driver_started(cluster), *lost, *fewer, RunStateChanged(state="running"))
+        least, most = self._share.request.num_workers, self._share.num_fitting
+        fewer = [ended for trial in unfinished for ended in given_back(trial, least, most * least)]
+        self._ledger.record(started, *lost, *fewer, RunStateChanged(state="running"))
         logger.info(
             "driving %s on %g CPUs and %g GPUs, %d trials at once; %d trials so far, %d of them unfinished",
             self.run_id, cluster.num_cpus, cluster.num_gpus, self._share.concurrency,
@@ -230,7 +230,7 @@ class Driver:
         if self._fatal or trial not in self._running:
             return True
         try:
-            events = timely(events)
+            events = timely(events, self.history.drivers[-1].time_unix_s)
             is_unwanted = trial in self._stop_trials or trial in self._ledger.alerts.to_stop
             stop = "trial" if is_unwanted else "run" if self._ending else None
             ended = self._referee.take_in(trial, events, stop=stop)

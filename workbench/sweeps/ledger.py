@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from workbench.advisor.trial_speeds import TrialSpeeds
 from workbench.alerts import Alerts
 from workbench.errors import StoreUnavailableError
-from workbench.events import CommandHandled, Event, Sink
+from workbench.events import CommandHandled, Event, Sink, continue_from
 from workbench.history import History
 from workbench.store import Command, RunWriter, Store
 from workbench.study import Study
@@ -88,14 +88,17 @@ class Ledger:
         """Read the events so far, and write through `writer` from now on."""
         self._writer = writer
         self._blocks = EventBlocks(self._store, writer)
+        last_unix_s = 0.0
         for stored in self._store.events(self.run_id):
             self._last_seq = stored.seq
+            last_unix_s = max(last_unix_s, stored.event.time_unix_s)
             self.history.apply(stored.event)
             self.study.apply(stored.event)
             self.alerts.apply(stored.event)
             self.speeds.apply(stored.event)
             if isinstance(stored.event, CommandHandled):
                 self._last_command = max(self._last_command, stored.event.command)
+        continue_from(last_unix_s)  # a clock that was set, or that of another machine, may be behind
 
     def record(self, *events: Event) -> None:
         """Store events, then apply them to the history; the caller has informed the study."""

@@ -1,7 +1,7 @@
 """The clock of a run is that of its driver's process: it does not jump when the clock of a machine is set.
 
-What happened elsewhere has times by other clocks. Those that cannot be right are replaced by the time at
-which the driver received it.
+A driver after the first continues from the last event (`Ledger.replay`). What happened elsewhere has times by
+other clocks. Those that cannot be right are replaced by the time at which the driver received it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from workbench.events import Event, Noted, steady_unix_s
+from workbench.events import Event, Noted, TrialReported, steady_unix_s
 from workbench.formatting import format_duration
 from workbench.sweeps.ledger import Ledger
 
@@ -37,11 +37,20 @@ class RunClock:
         self._ledger.record(Noted(level="warning", message=message, clock_ahead_s=ahead_s))
 
 
-def timely(events: Sequence[Event]) -> list[Event]:
-    """Return events from elsewhere, with the time now where theirs cannot be right."""
+def timely(events: Sequence[Event], since_unix_s: float) -> list[Event]:
+    """Return events from elsewhere, with the time now where theirs cannot be right.
+
+    Args:
+        events: The events.
+        since_unix_s: When the driver began; only reports that are repeated were made before.
+    """
     now_unix_s = steady_unix_s()
+
+    def is_right(event: Event) -> bool:
+        is_repeated = isinstance(event, TrialReported) and event.told_again
+        is_after = is_repeated or event.time_unix_s >= since_unix_s
+        return is_after and abs(event.time_unix_s - now_unix_s) <= TOLERATED_S
+
     return [
-        event if abs(event.time_unix_s - now_unix_s) <= TOLERATED_S
-        else event.model_copy(update={"time_unix_s": now_unix_s})
-        for event in events
-    ]  # fmt: skip
+        event if is_right(event) else event.model_copy(update={"time_unix_s": now_unix_s}) for event in events
+    ]

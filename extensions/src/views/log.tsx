@@ -18,7 +18,11 @@ export function Log({ controller }: { controller: Controller }) {
   const alerts = log.filter(isAlert);
   const words = text.toLowerCase();
   const found = (onlyAlerts ? alerts : log).filter((line) => line.text.toLowerCase().includes(words));
-  const lines = found.slice(-MAX_SHOWN).reverse();
+  // What workers report arrives a little later than it happened.
+  const lines = [...found]
+    .sort((a, b) => a.time_unix_s - b.time_unix_s)
+    .slice(-MAX_SHOWN)
+    .reverse();
   return (
     <section class="workbench-log" aria-label="Events">
       <div class="workbench-bar">
