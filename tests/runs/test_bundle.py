@@ -12,6 +12,7 @@ import pytest
 import workbench as wb
 from tests.builders.recorded_runs import EXPERIMENT, append, begin, finish, record_run, trial_events
 from workbench.errors import RunError
+from workbench.events import TrialReported
 from workbench.history import History
 from workbench.runs import Run, read_experiment
 from workbench.runs.bundle import narrow
@@ -95,6 +96,9 @@ def test_a_run_without_a_feasible_trial_says_so_instead_of_being_exported(tmp_pa
     assert run.trials["feasible"].tolist() == [False, False, None, None, None]
     some = wb.attach(record_run(tmp_path, constraints=[limit]), store=str(tmp_path / "store.sqlite"))
     assert some.trials["feasible"].tolist() == [False, True, None, None, None]
+    assert some.trials["reason"][0] == "infeasible"  # as terminal and panel have it
+    assert some.to_json()["trials"][0]["reason"] == "infeasible"
+    assert some.to_json()["trials"][1]["reason"] is None
 
 
 def test_narrowing_fixes_every_kind_of_value_and_drops_what_ends_a_training() -> None:
@@ -257,6 +261,25 @@ def test_a_bundle_of_a_function_holds_its_folder_and_its_scripts_and_names_what_
     assert "echo 'note: not in this folder: large.bin' >&2" in (folder / "retrain.sh").read_text()
     with pytest.raises(RunError, match="is of a train function"):
         wb.load_bundle(folder)
+
+
+@pytest.mark.parametrize(("values", "is_newer"), [((0.5, 0.9, 0.6), True), ((0.5, 0.6, 0.9), False)])
+def test_a_bundle_states_where_its_files_are_newer_than_the_best_report(
+    tmp_path: Path, values: tuple[float, ...], is_newer: bool
+) -> None:
+    objective = {"metric": "val_accuracy", "goal": "maximize", "value": "best"}
+    fields = {**EXPERIMENT, "train": "loop:train", "model": None, "data": None, "objectives": [objective]}
+    with Store.open(str(tmp_path / "store.sqlite")) as store:
+        run = Run(store, store.create_run(wb.Experiment(**fields)))
+        proposed, started, *_, ended = trial_events(0, at_s=0)
+        reports = [
+            TrialReported(trial=0, step=step, values={"val_accuracy": value})
+            for step, value in enumerate(values, start=1)
+        ]
+        append(store, run.run_id, [*begin(), proposed, started, *reports, ended, *finish(1)])
+        store.artifacts_of(run.run_id).below("trials/00000/checkpoints").write("model.bin", b"weights")
+        readme = (run.export(tmp_path / "best") / "README.md").read_text()
+    assert ("report at step 2, and its training ended at step 3" in readme) is is_newer
 
 
 def test_a_bundle_of_a_function_that_left_nothing_explains_how_to_save_weights(

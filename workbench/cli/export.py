@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -20,6 +21,9 @@ from workbench.cli.options import (
 )
 from workbench.cli.output import print_json, print_note
 from workbench.cli.remote import remote_capable
+
+if TYPE_CHECKING:
+    from workbench.runs import Run
 
 
 @click.command()
@@ -91,10 +95,22 @@ def export(
         return
     if document["bundle"] is not None:
         click.echo(f"bundle  {document['bundle']}")
+        _note_newer_files(run, trial, Path(document["bundle"]))
     if url is not None:
         from workbench.store.urls import hide_password
 
         click.echo(f"study   {document['study']} in {hide_password(url)}")
+
+
+def _note_newer_files(run: Run, number: int | None, folder: Path) -> None:
+    """Print a note where what a function left may be newer than the value of its trial."""
+    from workbench.runs.bundle import choose_trial
+    from workbench.runs.bundle_files import FILES_FOLDER, describe_best_report
+
+    if (folder / FILES_FOLDER).is_dir():
+        note = describe_best_report(run, choose_trial(run, run.history, number))
+        if note is not None:
+            print_note(note)
 
 
 @click.command("import")

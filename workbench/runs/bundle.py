@@ -268,7 +268,7 @@ def _write_files(run: RunView, trial: Trial, folder: Path, *, weights: bool) -> 
     else:  # it was submitted: its original folder is on another machine
         shutil.copytree(origin.on_this_machine().directory, folder / CODE_FOLDER, dirs_exist_ok=True)
     if not experiment.trains_model and weights:
-        copy_files(run, trial.number, folder / FILES_FOLDER, contents)
+        copy_files(run, trial, folder / FILES_FOLDER, contents)
     has_code = (folder / CODE_FOLDER).is_dir()
     write_experiment(experiment, folder / "experiment.yaml")
     configuration = {

@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from workbench.events import TrialReported
 from workbench.experiment import Experiment
 from workbench.experiment.command import arguments_of
 from workbench.experiment.pretrained import weights_of
+from workbench.experiment.trial_value import TrialValue
 from workbench.formatting import format_bytes
 from workbench.remote.code_dependencies import (
     files_of,
@@ -23,6 +25,7 @@ from workbench.remote.named_files import find_named_files
 from workbench.store.trial_files import trial_folder
 
 if TYPE_CHECKING:
+    from workbench.history import Trial
     from workbench.remote.code_origin import Origin
     from workbench.runs.view import RunView
 
@@ -44,6 +47,8 @@ class Contents:
     missing_weights: list[str] = field(default_factory=list)
     num_bytes_by_file: dict[str, int] = field(default_factory=dict)
     """The files that a function left, with their sizes."""
+    best_report: str | None = None
+    """What is to be known where they may be newer than the value of the trial."""
 
     @property
     def lacks(self) -> list[str]:
@@ -60,6 +65,7 @@ class Contents:
             more = len(self.num_bytes_by_file) - len(shown)
             rest = f"\n- and {more} more" if more else ""
             left = f"`{folder}` holds what the {what} left in its folder:\n\n{files}{rest}"
+            left += f"\n\n{self.best_report}" if self.best_report else ""
         else:
             left = (
                 f"The {what} left no files, so there are no weights here. A {what} that has {receives} "
@@ -103,23 +109,54 @@ def copy_code(experiment: Experiment, origin: Origin, place: Path, contents: Con
     return experiment
 
 
-def copy_files(run: RunView, trial: int, place: Path, contents: Contents) -> None:
+def copy_files(run: RunView, trial: Trial, place: Path, contents: Contents) -> None:
     """Copy what the function of a trial left in its folder.
 
     Args:
         run: The run.
-        trial: The number of the trial.
+        trial: The trial.
         place: The folder to copy into; it is made if there is anything to copy.
         contents: Receives the sizes.
 
     Raises:
         ArtifactsError: If the files cannot be read.
     """
-    left = run.store.artifacts_of(run.run_id).below(f"{trial_folder(trial)}/checkpoints")
+    left = run.store.artifacts_of(run.run_id).below(f"{trial_folder(trial.number)}/checkpoints")
+    contents.best_report = describe_best_report(run, trial)
     contents.num_bytes_by_file = dict(sorted(left.sizes().items()))
     for name in contents.num_bytes_by_file:
         with left.as_file(name) as path:
             _copy({name: path}, place)
+
+
+def describe_best_report(run: RunView, trial: Trial) -> str | None:
+    """Return that files may be newer than the value of a trial; None where its last report is its value.
+
+    What a train function or a program writes is not copied at each report: the folder is as it was left.
+
+    Args:
+        run: The run.
+        trial: One of its trials.
+    """
+    followed = TrialValue(run.experiment)
+    if run.experiment.trains_model or not followed.follows_best:
+        return None
+    best = last = None
+    events = (stored.event for stored in run.store.events(run.run_id, trial=trial.number))
+    for event in events:
+        if isinstance(event, TrialReported) and event.values:
+            last = (event.attempt, event.step)
+            is_best = followed.report(
+                event.values, step=event.step, attempt=event.attempt, returned=event.returned
+            )
+            best = last if is_best else best
+    if best is None or last is None or best == last:
+        return None
+    return (
+        f"Its value is that of the report at step {best[1]}, and its training ended at step {last[1]}: a "
+        "file that was written over since is of a later report. To have the best, write a file only at a "
+        "report that is better than all before."
+    )
 
 
 def _copy(files: Mapping[str, Path], place: Path) -> None:
