@@ -40,6 +40,7 @@ from workbench.experiment.changing import change, values_of
 from workbench.experiment.search_changes import SEARCH, covering, with_changes
 from workbench.history.alert import Alert
 from workbench.history.choices import chosen_or_best
+from workbench.history.failures import reason_of
 from workbench.history.standings import Rank, Standings
 from workbench.history.trial import Trial, TrialEvent, apply_to_trial
 
@@ -319,7 +320,7 @@ class History:
         if self.best() is not None:
             return None
         if not states:
-            return "No trial has started yet."
+            return "No trial has started." if self.ended_unix_s is not None else "No trial has started yet."
         if states["failed"] == states.total():
             return "Every trial failed."
         if states["complete"]:
@@ -375,7 +376,7 @@ class History:
             "reason": self.reason,
             "settings": values_of(self.in_force),
             "best": best and {"trial": best.number, "values": best.values, "params": best.params},
-            "trials": [trial.to_json() for trial in self.trials.values()],
+            "trials": [{**each.to_json(), "reason": reason_of(self, each)} for each in self.trials.values()],
             "alerts": [alert.to_json() for alert in self.alerts.values()],
         }
 

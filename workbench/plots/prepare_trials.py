@@ -19,6 +19,7 @@ from workbench.experiment import Objective
 from workbench.history import Trial
 from workbench.history.choices import chosen_by_hand
 from workbench.history.compression import base_values
+from workbench.history.failures import reason_of
 from workbench.plots.parameter_axes import ParameterAxis, ParameterLayout, Scale, searchable, searched
 from workbench.plots.prepare import Values, readable_range, time_unit
 from workbench.plots.run_data import RunData
@@ -255,7 +256,14 @@ def prepare_timeline(run: RunData) -> TimelineData:
     ]
     unit, length_s = time_unit(max((end for _, _, end in spans), default=0.0))
     bars = (
-        TimelineBar(trial.number, trial.state, trial.reason, start / length_s, end / length_s, trial.attempts)
+        TimelineBar(
+            trial.number,
+            trial.state,
+            reason_of(run.history, trial),
+            start / length_s,
+            end / length_s,
+            trial.attempts,
+        )
         for trial, start, end in spans
     )
     return TimelineData(unit, tuple(bars))

@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 
 from workbench.history import History, Trial
+from workbench.history.failures import reason_of
 from workbench.runs.energy import RunEnergy
 
 _COURSE = (
@@ -24,10 +25,11 @@ def to_table(history: History, energy: RunEnergy) -> pd.DataFrame:
         energy: What its trials have used.
 
     Returns:
-        Columns number, state, reason; feasible, where there are constraints; member and continues (the trial
-        whose training it continues), in a population; one for each parameter that any
-        trial has, missing where it does not exist; one for each result; then step, epoch, reports, attempts,
-        duration_s, samples_per_s, energy_wh (missing where unmetered), message.
+        Columns number, state, reason (of a complete trial that breaks a constraint, infeasible); feasible,
+        where there are constraints; member and continues (the trial whose training it continues), in a
+        population; one for each parameter that any trial has, missing where it does not exist; one for each
+        result; then step, epoch, reports, attempts, duration_s, samples_per_s, energy_wh (missing where
+        unmetered), message.
     """
     trials = list(history.trials.values())
     params = _ordered(name for name in history.experiment.search.root) | _ordered(
@@ -39,7 +41,7 @@ def to_table(history: History, energy: RunEnergy) -> pd.DataFrame:
     param_columns = {name: f"params.{name}" if name in values or name in _COURSE else name for name in params}
     value_columns = {name: f"values.{name}" if name in params or name in _COURSE else name for name in values}
     rows = [
-        _row(trial, param_columns, value_columns) | {"energy_wh": energy.of_trial(trial.number)}
+        _row(history, trial, param_columns, value_columns) | {"energy_wh": energy.of_trial(trial.number)}
         for trial in trials
     ]
     judged: list[str] = []
@@ -64,12 +66,12 @@ def _ordered(names: Any) -> dict[str, None]:
     return dict.fromkeys(names)
 
 
-def _row(trial: Trial, params: dict[str, str], values: dict[str, str]) -> dict[str, Any]:
+def _row(history: History, trial: Trial, params: dict[str, str], values: dict[str, str]) -> dict[str, Any]:
     started, ended = trial.started_unix_s, trial.ended_unix_s
     row: dict[str, Any] = {
         "number": trial.number,
         "state": trial.state,
-        "reason": trial.reason,
+        "reason": reason_of(history, trial),
         "step": trial.last_step,
         "epoch": trial.last_epoch,
         "reports": trial.reports,
