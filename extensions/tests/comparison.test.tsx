@@ -55,6 +55,16 @@ test("the table shows results and what differs; the rest on request", () => {
   assert.deepEqual(state.view.compared, ["r1"]);
 });
 
+test("what stands where an experiment sets nothing is explained, if it stands anywhere", () => {
+  const compared = buildComparison(["val_accuracy", "val_accuracy"]);
+  const { controller } = buildController({ compared }, "wide", { compared: ["r0", "r1"] });
+  const { rerender } = render(<Comparison controller={controller} />);
+  assert.ok(screen.getByText("default: the setting has its default"));
+  compared.update.facts.push({ ...buildFact("experiment", "search.lr", ["0.1 to 1", null]), part: "experiment" });
+  rerender(<Comparison controller={controller} />);
+  assert.ok(screen.getByText("default: the setting has its default; –: the run has no such setting"));
+});
+
 test("runs with different objectives stand in charts of their own", () => {
   const { controller } = buildController({ compared: buildComparison(["val_accuracy", "loss"]) }, "wide", {
     compared: ["r0", "r1"],

@@ -10,8 +10,10 @@ import pytest
 from tests.builders.recorded_runs import record_run
 from workbench import compare
 from workbench.errors import ExperimentError, RunNotFoundError
+from workbench.experiment import Experiment
+from workbench.runs import Run
 from workbench.runs.comparison import find_runs
-from workbench.runs.comparison_table import ComparisonRow, Side, comparison_rows, labels_of
+from workbench.runs.comparison_table import ComparisonRow, Side, comparison_rows, labels_of, legend_of
 from workbench.store import Store
 
 
@@ -61,10 +63,35 @@ def test_the_table_marks_what_differs_and_the_best_value(store: Store) -> None:
     )
     assert rows["experiment", "search.lr"].differs
     assert not rows["experiment", "budget.trials"].differs
-    assert rows["experiment", "search.exits"].cells == ("1", "default"), "written without a section"
+    assert rows["experiment", "search.exits"].cells == ("1", None), "the other run does not search it"
     assert rows["best parameters", "lr"].cells == ("0.1", "0.1")
     value = rows["result", "best val_accuracy"]
     assert (value.cells, value.best) == (("0.95", "0.95"), None), "a tie has no best"
+
+
+def test_only_settings_that_an_experiment_has_are_shown_with_a_default(tmp_path: Path) -> None:
+    store_path = str(tmp_path / "store.sqlite")
+    script = {"command": "python train.py {args}", "objectives": [{"metric": "loss", "goal": "minimize"}]}
+    model = {"model": "mlp", "data": "digits", "objectives": [{"metric": "val_loss", "goal": "minimize"}]}
+    space = {"search": {"lr": {"low": 1e-3, "high": 1.0}}}
+    with Store.open(store_path) as store:
+        experiments = [
+            Experiment(name="script", **script, **space, budget={"time": 60}),
+            Experiment(name="model", **model, **space, training={"epochs": 7}, plan={"workers": 2}),
+            Experiment(name="wide", **model | {"model": {"name": "mlp", "depth": 3}}, **space, seed=1),
+        ]
+        runs = [Run(store, store.create_run(experiment)) for experiment in experiments]
+        found = [Side(run.row, run.history) for run in runs]
+    rows = {row.name: row.cells for row in comparison_rows(found) if row.part == "experiment"}
+    assert rows["command"] == ("python train.py {args}", None, None)
+    assert rows["training.epochs"] == (None, "7", "default")
+    assert rows["plan.workers"] == ("default", "2", "default")
+    assert rows["model"] == (None, "mlp", "mlp")
+    assert rows["model.depth"] == (None, "default", "3")
+    assert rows["budget.time"] == ("60", None, None), "no limit is no default"
+    assert rows["seed"] == ("default", "default", "1")
+    legend = legend_of(comparison_rows(found))
+    assert list(legend) == ["default", None]
 
 
 @pytest.mark.parametrize("axis", ["time", "epoch", "trial", "cost"])

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from workbench.runs.comparison_table import ComparisonRow
 
+NO_CELL = "-"
+
 
 @click.command()
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...")
@@ -33,7 +35,7 @@ def compare(runs: tuple[str, ...], with_same: bool, as_json: bool) -> None:
     Besides a run id, RUN may be a name or a pattern, and then stands for all runs that it matches.
     """
     from workbench.runs.comparison import find_runs
-    from workbench.runs.comparison_table import Side, comparison_rows, labels_of
+    from workbench.runs.comparison_table import Side, comparison_rows, labels_of, legend_of
 
     with open_existing_store() as store:
         found = find_runs(runs, store=store)
@@ -51,6 +53,8 @@ def compare(runs: tuple[str, ...], with_same: bool, as_json: bool) -> None:
         )
         return
     make_console().print(_table(labels, shown))
+    if legend := legend_of(shown):
+        click.echo(f"\n{'; '.join(f'{sign or NO_CELL}: {meaning}' for sign, meaning in legend.items())}")
     if num_same := len(rows) - len(shown):
         click.echo(f"\n{num_same} more are the same in all runs; --all lists them.")
 
@@ -69,7 +73,7 @@ def _table(labels: Sequence[str], rows: Sequence[ComparisonRow]) -> Table:
             part = row.part
         name = f"{row.name} *" if row.differs else row.name
         cells = [
-            Text(cell or "-", style="bold green" if at == row.best else "yellow" if row.differs else "")
+            Text(cell or NO_CELL, style="bold green" if at == row.best else "yellow" if row.differs else "")
             for at, cell in enumerate(row.cells)
         ]
         table.add_row(Text(name), *cells)

@@ -11,8 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
+from pydantic import BaseModel
+
 from workbench.domain import Domain
 from workbench.events import FINISHED_RUN_STATES
+from workbench.experiment import Component, Experiment
 from workbench.formatting import format_count, format_duration, format_number, format_value
 from workbench.history import History, Trial
 from workbench.runs.descriptions import format_counts
@@ -23,6 +26,10 @@ _MAX_CELL = 200
 _MAX_NAMED = 2
 _MAX_WORDS = 28
 _DEFAULT = "default"
+_NAMED = ("model", "data", "train", "loss")
+_NAME_FIELDS = {"sampler.options.": "name", "early_stop.options.": "pruner"}
+_OF_MODELS = ("training", "loss", "federated", "plan")
+"""Sections that mean nothing to a train function or a command, but for the workers of its plan."""
 
 
 class Side(NamedTuple):
@@ -70,7 +77,7 @@ def find_named(rows: Sequence[RunRow], pattern: str) -> list[RunRow]:
 def labels_of(sides: Sequence[Side]) -> tuple[str, ...]:
     """Return a name for each run that no other has: runs of one name are distinguished by their settings."""
     names = [side.row.name for side in sides]
-    settings = [_settings(side) for side in sides]
+    settings = _with_defaults(sides)
     labels = []
     for index, name in enumerate(names):
         same = [place for place, other in enumerate(names) if other == name]
@@ -87,10 +94,21 @@ def comparison_rows(sides: Sequence[Side]) -> tuple[ComparisonRow, ...]:
     versions = [dict(side.history.drivers[-1].versions) if side.history.drivers else {} for side in sides]
     return (
         *_results(sides, best),
-        *_by_name("best parameters", [dict(trial.params) if trial else {} for trial in best], None),
-        *_by_name("experiment", [_settings(side) for side in sides], _DEFAULT),
-        *_by_name("versions", versions, None),
+        *_by_name("best parameters", [dict(trial.params) if trial else {} for trial in best]),
+        *_by_name("experiment", _with_defaults(sides)),
+        *_by_name("versions", versions),
     )
+
+
+def legend_of(rows: Sequence[ComparisonRow]) -> dict[str | None, str]:
+    """Return what stands in cells of settings that a run does not set, and what that means.
+
+    Args:
+        rows: The rows that are shown; what none of them has is left out.
+    """
+    cells = {cell for row in rows if row.part == "experiment" for cell in row.cells}
+    meanings = {_DEFAULT: "the setting has its default", None: "the run has no such setting"}
+    return {cell: meaning for cell, meaning in meanings.items() if cell in cells}
 
 
 def _results(sides: Sequence[Side], best: Sequence[Trial | None]) -> list[ComparisonRow]:
@@ -132,18 +150,64 @@ def _best_trials(best: Sequence[Trial | None]) -> list[ComparisonRow]:
     return [ComparisonRow("result", "best trial", cells)]
 
 
-def _by_name(part: Part, columns: Sequence[Mapping[str, Any]], absent: str | None) -> list[ComparisonRow]:
+def _by_name(part: Part, columns: Sequence[Mapping[str, Any]]) -> list[ComparisonRow]:
     rows = []
     for name in dict.fromkeys(name for column in columns for name in column):
-        cells = tuple(_cell(column[name]) if name in column else absent for column in columns)
+        cells = tuple(_cell(column[name]) if name in column else None for column in columns)
         rows.append(ComparisonRow(part, name, cells, differs=len(set(cells)) > 1))
     return sorted(rows, key=lambda row: not row.differs)
+
+
+def _with_defaults(sides: Sequence[Side]) -> list[dict[str, str]]:
+    """Return what each experiment sets, and `default` for what only others set of what it has, too."""
+    settings = [_settings(side) for side in sides]
+    paths = dict.fromkeys(path for found in settings for path in found)
+    return [
+        found
+        | {
+            path: _DEFAULT
+            for path in paths.keys() - found.keys()
+            if _has_default(side.history.in_force, path)
+            and _has_option_of(found, path, [other for other in settings if path in other])
+        }
+        for side, found in zip(sides, settings, strict=True)
+    ]
+
+
+def _has_default(experiment: Experiment, path: str) -> bool:
+    """Return whether an experiment that does not set a setting has it all the same."""
+    section, _, name = path.partition(".")
+    if section in _OF_MODELS and not experiment.trains_model and (section, name) != ("plan", "workers"):
+        return False
+    found: Any = experiment
+    for part in path.split("."):
+        if isinstance(found, Component | Mapping):
+            return True  # what options it has, only those know that set one
+        if not isinstance(found, BaseModel) or part not in type(found).model_fields:
+            return False
+        found = getattr(found, part)
+    return found is not None
+
+
+def _has_option_of(settings: Mapping[str, str], path: str, others: Sequence[Mapping[str, str]]) -> bool:
+    """Return whether a path is no option, or one of the component that these settings name, too."""
+    section = path.partition(".")[0]
+    if section in _NAMED:
+        owner = section
+    elif path.startswith(tuple(_NAME_FIELDS)):
+        owner = f"{section}.{_NAME_FIELDS[f'{section}.options.']}"
+    else:
+        return True
+    return owner == path or settings.get(owner) in [other.get(owner) for other in others]
 
 
 def _settings(side: Side) -> dict[str, str]:
     """Return what an experiment sets, by dotted path; a range of the search in the words of a domain."""
     document = side.history.in_force.model_dump(mode="json", exclude={"name", "search"})
     flat = {path: _cell(value) for path, value in _flat(document).items()}
+    # With and without options, a component has its name at one path.
+    flat = {path.removesuffix(".name") if path.partition(".")[0] in _NAMED else path: value
+            for path, value in flat.items()}  # fmt: skip
     space = side.history.experiment.search.root
     return flat | {f"search.{name}": _range(domain) for name, domain in space.items()}
 
@@ -178,8 +242,10 @@ def _difference(settings: Sequence[Mapping[str, str]], same: Sequence[int], inde
     paths = dict.fromkeys(path for place in same for path in settings[place])
     different = [path for path in paths if len({settings[place].get(path) for place in same}) > 1]
     words = [
-        f"{path.rpartition('.')[2]} {settings[index].get(path, _DEFAULT)}" for path in different[:_MAX_NAMED]
-    ]
+        f"{path.rpartition('.')[2]} {settings[index][path]}" if path in settings[index]
+        else f"no {path.rpartition('.')[2]}"
+        for path in different[:_MAX_NAMED]
+    ]  # fmt: skip
     text = ", ".join(words)
     return text if len(text) <= _MAX_WORDS * _MAX_NAMED else ""
 

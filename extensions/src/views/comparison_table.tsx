@@ -11,6 +11,13 @@ const HEADINGS: Record<ComparedFact["part"], string> = {
   versions: "Versions",
 };
 
+const NO_CELL = "–";
+/** What stands where an experiment sets nothing, and what it means. */
+const MEANINGS: Record<string, string> = {
+  default: "default: the setting has its default",
+  [NO_CELL]: `${NO_CELL}: the run has no such setting`,
+};
+
 interface TableProps {
   controller: Controller;
   compared: ComparisonState;
@@ -24,6 +31,8 @@ export function ComparisonTable({ controller, compared }: TableProps) {
   const parts = (Object.keys(HEADINGS) as ComparedFact["part"][]).filter((part) =>
     shown.some((fact) => fact.part === part),
   );
+  const settings = shown.filter(({ part }) => part === "experiment").flatMap((fact) => fact.cells);
+  const cells = new Set(settings.map((cell) => cell ?? NO_CELL).filter((cell) => cell in MEANINGS));
   const numSame = facts.filter(({ part, differs }) => !differs && !isAlwaysShown(part)).length;
   return (
     <>
@@ -55,6 +64,7 @@ export function ComparisonTable({ controller, compared }: TableProps) {
           ))}
         </table>
       </div>
+      {cells.size ? <p class="workbench-muted">{[...cells].map((cell) => MEANINGS[cell]).join("; ")}</p> : null}
       {numSame ? (
         <label class="workbench-check">
           <input
@@ -105,7 +115,7 @@ function Fact({ fact }: { fact: ComparedFact }) {
       </th>
       {fact.cells.map((cell, index) => (
         <td key={index} class={index === fact.best ? "workbench-compared-best" : undefined}>
-          <bdi>{cell ?? "–"}</bdi>
+          <bdi>{cell ?? NO_CELL}</bdi>
           {index === fact.best ? (
             <span class="workbench-star" role="img" aria-label="best">
               ★
