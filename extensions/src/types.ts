@@ -513,7 +513,7 @@ export interface RunItem {
   owner: string | null;
   /** From 0 to 1; None if unknown. */
   progress: number | null;
-  /** The first objective of the best trial, formatted, or the size of the front. */
+  /** First objective of the best trial, or the size of the front. */
   best: string | null;
   /** None until the events of the run are read. */
   num_trials: number | null;
@@ -526,6 +526,8 @@ export interface RunItem {
   /** The best value so far, in the order in which trials ended; thinned. */
   spark?: number[];
   goal?: "maximize" | "minimize";
+  /** Of its experiment, if its name has several. */
+  version?: number | null;
 }
 
 /** A window of the list of runs: pinned ones first, then the newest. */

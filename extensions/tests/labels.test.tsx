@@ -43,6 +43,19 @@ test("the list shows pins, tags and how the best improved, and leaves room for w
   assert.deepEqual(heights, [`${40 * 68}px`, `${(1000 - 42) * 68}px`]);
 });
 
+test("runs of one name are told apart by the end of their ids and the version of their experiment", () => {
+  const items = [
+    item(1, { name: "digits", run_id: "digits-0abc", version: 2 }),
+    item(2, { name: "digits", run_id: "digits-0abd", version: 1 }),
+    item(3, { name: "alone", run_id: "alone-0abe" }),
+  ];
+  const { controller } = buildController({ runs: { items, offset: 0, total: 3 } });
+  const { container } = render(<Runs controller={controller} />);
+  const apart = [...container.querySelectorAll(".workbench-run-apart")].map((one) => one.textContent);
+  assert.deepEqual(apart, ["0abc v2", "0abd v1"]);
+  assert.match(screen.getByRole("button", { name: /0abc/ }).title, /version 2 of its experiment/);
+});
+
 test("the list counts candidates where trials are their folds, and has a word where there is no result", () => {
   const rows: [Partial<RunItem>, string, string][] = [
     [{ num_trials: 229, num_candidates: 46 }, "46 candidates", "loss 0.1"],

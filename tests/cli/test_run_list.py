@@ -44,6 +44,16 @@ def test_labels_are_shown_and_filter_the_list(shell: Shell) -> None:
     assert [run["run_id"] for run in shell.json("list")] == [second, first]
 
 
+def test_runs_of_one_name_have_the_versions_of_their_experiment(shell: Shell) -> None:
+    first, changed = record_run(shell.folder), record_run(shell.folder, training={"epochs": 12})
+    again, other = record_run(shell.folder), record_run(shell.folder, name="other")
+    versions = {run["run_id"]: run["version"] for run in shell.json("list")}
+    assert versions == {first: 1, changed: 2, again: 1, other: None}
+    text = shell("list", "--limit", "3")[1]
+    assert "version" in text.splitlines()[0]
+    assert "version" not in shell("list", "--search", "other")[1]
+
+
 def test_last_means_runs_with_trials_and_the_list_marks_advice(shell: Shell) -> None:
     request = AdviceRequested(objective="time", host="here", versions={})
     with Store.open(str(shell.folder / "store.sqlite")) as store:

@@ -68,6 +68,14 @@ def test_the_list_of_runs_knows_their_progress_and_best_after_a_moment(tmp_path:
     assert (item().best, item().progress, item().num_trials) == ("val_accuracy 0.95", 1.0, 5)
 
 
+def test_runs_of_one_name_have_versions_in_the_list(tmp_path: Path, feed: Feed) -> None:
+    record_run(tmp_path)
+    record_run(tmp_path, training={"epochs": 12})
+    record_run(tmp_path, name="other")
+    feed.check()
+    assert [item.version for item in run_list(feed, RunsQuery()).items] == [None, 2, 1]
+
+
 def test_the_list_counts_the_candidates_of_an_automl_run(tmp_path: Path, feed: Feed) -> None:
     record_run(tmp_path, data={"name": "table", "held_out": 0.2})
     record_run(tmp_path, name="sweep")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, get_args
 
 import click
@@ -54,14 +54,14 @@ def list_runs(
 ) -> None:  # fmt: skip
     """List the runs of the store: pinned ones first, then the newest."""
     from workbench.runs import Run
-    from workbench.store.labels import matching_runs
+    from workbench.store.labels import matching_runs, versions_of
 
     with open_existing_store() as store:
         known = store.runs()
         found = matching_runs(
             known, text=search, states=states, tags=tags, archive="only" if archived else "without"
         )
-        rows, advice = found[:limit], store.advice_ids()
+        rows, advice, versions = found[:limit], store.advice_ids(), versions_of(known)
         waits = {row.run_id: Run(store, row.run_id).waits_for for row in rows if row.state == "running"}
         if as_json:
             print_json(
@@ -69,7 +69,7 @@ def list_runs(
                     {
                         "run_id": row.run_id, "name": row.name, "state": row.state,
                         "kind": _kind(row, advice), "created_unix_s": row.created_unix_s,
-                        "waits_for": waits.get(row.run_id),
+                        "version": versions.get(row.run_id), "waits_for": waits.get(row.run_id),
                         "tags": list(row.tags), "notes": row.notes, "pinned": row.pinned,
                         "archived": row.archived, "chosen_trial": row.chosen_trial,
                     }
@@ -83,7 +83,7 @@ def list_runs(
         elif not rows:
             click.echo(f"No run matches, of {format_count(len(known), 'run')}.")
         else:
-            _print_runs(rows, waits, advice)
+            _print_runs(rows, waits, advice, versions)
         if num_archived and not archived:
             click.echo(
                 f"{format_count(num_archived, 'archived run')} not listed: workbench list --archived",
@@ -95,10 +95,13 @@ def _kind(row: RunRow, advice: Collection[str]) -> str:
     return "advice" if row.run_id in advice else "sweep"
 
 
-def _print_runs(rows: list[RunRow], waits: dict[str, str | None], advice: Collection[str]) -> None:
+def _print_runs(
+    rows: list[RunRow], waits: dict[str, str | None], advice: Collection[str], versions: Mapping[str, int]
+) -> None:
     from rich.text import Text
 
     optional = {
+        "version": [str(versions.get(row.run_id, "")) for row in rows],
         "kind": [_kind(row, advice) if advice else "" for row in rows],
         "tags": [", ".join(row.tags) for row in rows],
         "waits for": [waits.get(row.run_id) or "" for row in rows],

@@ -150,9 +150,7 @@ class RunItem(_Response):
     created_unix_s: float
     owner: str | None = Field(description="As 'PID on HOST'.")
     progress: float | None = Field(description="From 0 to 1; None if unknown.")
-    best: str | None = Field(
-        description="The first objective of the best trial, formatted, or the size of the front."
-    )
+    best: str | None = Field(description="First objective of the best trial, or the size of the front.")
     num_trials: int | None = Field(description="None until the events of the run are read.")
     num_candidates: int | None = Field(
         default=None, description="Of an AutoML run, whose trials are folds of its candidates."
@@ -165,6 +163,7 @@ class RunItem(_Response):
         default=(), description="The best value so far, in the order in which trials ended; thinned."
     )
     goal: Literal["maximize", "minimize"] = "maximize"
+    version: int | None = Field(default=None, description="Of its experiment, if its name has several.")
 
 
 class RunList(_Response):

@@ -32,7 +32,7 @@ from workbench.live_feed.run_tail import RunTail
 from workbench.live_feed.trial_detail import trial_detail
 from workbench.live_feed.trial_log import TrialLogReader
 from workbench.live_feed.trial_table import trial_table
-from workbench.store.labels import matching_runs
+from workbench.store.labels import matching_runs, versions_of
 
 BYTES_PER_S = 150_000
 _BURST_BYTES = 600_000
@@ -265,9 +265,13 @@ def run_list(feed: Feed, query: RunsQuery) -> RunList:
     known = feed.rows()
     rows = matching_runs(known, text=query.text, states=query.states, tags=query.tags, archive=query.archive)
     offset = min(query.offset, len(rows))
-    counts = Counter(tag for row in known for tag in row.tags)
+    counts, versions = Counter(tag for row in known for tag in row.tags), versions_of(known)
+    items = (
+        feed.run_item(row).model_copy(update={"version": versions.get(row.run_id)})
+        for row in rows[offset : offset + query.limit]
+    )
     return RunList(
-        items=tuple(feed.run_item(row) for row in rows[offset : offset + query.limit]), offset=offset,
+        items=tuple(items), offset=offset,
         total=len(rows), tags=tuple(tag for tag, _ in counts.most_common(_MAX_TAGS)),
         num_archived=sum(row.archived for row in known),
     )  # fmt: skip

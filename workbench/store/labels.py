@@ -164,6 +164,22 @@ def matching_runs(
     return sorted(found, key=lambda row: not row.pinned)
 
 
+def versions_of(rows: Iterable[RunRow]) -> dict[str, int]:
+    """Return which version of its experiment a run has, by run id, where the runs of its name have several.
+
+    Args:
+        rows: All runs; versions are numbered in the order in which they first ran.
+    """
+    rows = sorted(rows, key=lambda row: row.created_unix_s)
+    versions: dict[str, dict[str, int]] = {}
+    for row in rows:
+        of_name = versions.setdefault(row.name, {})
+        of_name.setdefault(row.experiment_hash, len(of_name) + 1)
+    return {
+        row.run_id: versions[row.name][row.experiment_hash] for row in rows if len(versions[row.name]) > 1
+    }
+
+
 def _searched(row: RunRow) -> str:
     owner = f"{row.owner.pid} on {row.owner.host}" if row.owner else ""
     return "\n".join([row.run_id, row.name, owner, *row.tags, row.notes]).casefold()

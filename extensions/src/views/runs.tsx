@@ -1,7 +1,7 @@
 // The list of runs: what there is, how far it is, how good it is. Only the rows on the screen exist.
 import { useEffect, useRef } from "preact/hooks";
 import type { Controller } from "../controller";
-import { formatAge, formatCount } from "../format";
+import { formatAge, formatClock, formatCount } from "../format";
 import { FIRST_VIEW, type RunState } from "../state";
 import type { RunItem } from "../types";
 import { Empty, ProgressBar, StateMark } from "./components";
@@ -94,6 +94,9 @@ function Item({ item, controller }: { item: RunItem; controller: Controller }) {
       compared: compared ? view.compared.filter((one) => one !== item.run_id) : [...view.compared, item.run_id],
     });
   const tags = item.tags ?? [];
+  const isShared = controller.state.runs!.items.some((one) => one.name === item.name && one.run_id !== item.run_id);
+  const words = [`${item.name} (${item.run_id})`, `started ${formatClock(item.created_unix_s)}`];
+  if (item.version != null) words.push(`version ${item.version} of its experiment`);
   return (
     <li class={`workbench-run${chosen ? " workbench-chosen" : ""}`}>
       <button
@@ -101,7 +104,7 @@ function Item({ item, controller }: { item: RunItem; controller: Controller }) {
         class="workbench-run-button"
         aria-current={chosen ? "true" : undefined}
         onClick={() => controller.selectRun(item.run_id)}
-        title={[`${item.name} (${item.run_id})`, ...tags].join("\n")}
+        title={[...words, ...tags].join("\n")}
       >
         <span class="workbench-run-line">
           {item.pinned ? (
@@ -110,6 +113,7 @@ function Item({ item, controller }: { item: RunItem; controller: Controller }) {
             </span>
           ) : null}
           <bdi class="workbench-run-name">{item.name}</bdi>
+          {isShared ? <span class="workbench-run-apart workbench-muted">{apartOf(item)}</span> : null}
           <span class="workbench-muted">{formatAge(Date.now() / 1000 - item.created_unix_s)}</span>
         </span>
         <span class="workbench-run-line workbench-muted">
@@ -146,6 +150,12 @@ function countOf(item: RunItem): string {
   // Each candidate is trained on several folds, which are trials that nobody asked for.
   if (item.num_candidates != null) return formatCount(item.num_candidates, "candidate");
   return item.num_trials === null ? "" : formatCount(item.num_trials, "trial");
+}
+
+/** What tells runs of one name apart: the end of the run id, and the version of the experiment. */
+function apartOf({ run_id, version }: RunItem): string {
+  const id = run_id.slice(run_id.lastIndexOf("-") + 1);
+  return version == null ? id : `${id} v${version}`;
 }
 
 function withoutResult({ kind, state, num_trials }: RunItem): string {
