@@ -28,8 +28,12 @@ export function addCommands(services: Services, faces: Faces): void {
     label: (args) => (args["isPalette"] ? "Open the workbench in a tab" : "Workbench"),
     caption: "Watch and steer training runs",
     icon: workbenchIcon,
-    execute: (args) =>
-      open(services, faces, textOf(args, "run"), args["state"] as Partial<ViewState>, args["isBeside"] === true),
+    execute: (args) => {
+      const run = textOf(args, "run");
+      const state = args["state"] as Partial<ViewState> | undefined;
+      if (args["isRestored"] === true) return faces.tabs.restore(run, state ?? {});
+      return open(services, faces, run, state, args["isBeside"] === true);
+    },
   });
   commands.addCommand(COMMANDS.showPanel, {
     label: (args) => (args["isPalette"] ? "Show the runs panel" : "Workbench Panel"),

@@ -3,6 +3,7 @@ import { MainAreaWidget, WidgetTracker } from "@jupyterlab/apputils";
 import type { ReadonlyPartialJSONObject } from "@lumino/coreutils";
 
 import type { Host } from "../host";
+import { withoutUnknownRuns } from "../run_lookup";
 import { FIRST_VIEW, type ViewState } from "../state";
 import { workbenchIcon } from "./icon";
 import { COMMANDS } from "./names";
@@ -24,7 +25,7 @@ export class SidePanel {
 
   constructor(services: Services, host: Host, settings: LiveSettings) {
     this.#services = services;
-    this.#view = new ViewWidget({ host, form: "panel", later: this.#restored(settings) });
+    this.#view = new ViewWidget({ host, form: "panel", later: this.#restored(host, settings) });
     this.#view.id = PANEL_ID;
     this.#view.title.icon = workbenchIcon;
     this.#view.title.caption = "Workbench runs";
@@ -48,9 +49,9 @@ export class SidePanel {
     this.#services.labShell?.add(this.#view, side, { rank: PANEL_RANK, type: "Workbench" });
   }
 
-  async #restored(settings: LiveSettings): Promise<State> {
-    const saved = await this.#services.stateDB?.fetch(PANEL_STATE);
-    return { chart: { ...FIRST_VIEW.chart, ...settings.chart }, ...(saved as State | undefined) };
+  async #restored(host: Host, settings: LiveSettings): Promise<State> {
+    const saved = (await this.#services.stateDB?.fetch(PANEL_STATE)) as State | undefined;
+    return { chart: { ...FIRST_VIEW.chart, ...settings.chart }, ...(await withoutUnknownRuns(host, saved ?? {})) };
   }
 }
 
@@ -68,7 +69,11 @@ export class Tabs {
     this.#settings = settings;
     void services.restorer?.restore(this.#tracker, {
       command: COMMANDS.open,
-      args: ({ content }) => ({ run: keyOf(content), state: content.state as ReadonlyPartialJSONObject }),
+      args: ({ content }) => ({
+        run: keyOf(content),
+        state: content.state as ReadonlyPartialJSONObject,
+        isRestored: true,
+      }),
       name: ({ content }) => keyOf(content) ?? "all",
     });
   }
@@ -88,6 +93,12 @@ export class Tabs {
     }
     shell.activateById(tab.id);
     return tab;
+  }
+
+  /** Open a tab as it was left; one of a run that this server's store does not have stays closed. */
+  async restore(run: string | null, seen: State): Promise<MainAreaWidget<ViewWidget> | null> {
+    const state = await withoutUnknownRuns(this.#host, { ...seen, run: run ?? seen.run ?? null });
+    return run !== null && state.run === null ? null : this.open(run, state);
   }
 
   /** Show the tab that has a run, if there is one, and return whether. */
