@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 from pydantic import ConfigDict, Field, JsonValue, RootModel, ValidationError, model_validator
@@ -108,6 +109,12 @@ class Space(RootModel[dict[str, WrittenDomain]]):
             ordered.append(ready[0])
             waiting.remove(ready[0])
         return ordered
+
+    @property
+    def has_choice(self) -> bool:
+        """Whether configurations can differ: some parameter has more than one value."""
+        listed = [domain.values() for domain in self.root.values()]
+        return any(values is None or any(True for _ in islice(values, 1, 2)) for values in listed)
 
     def exists(self, name: str, params: Mapping[str, JsonValue]) -> bool:
         """Return whether the parameter `name` exists, given the values of its parents.

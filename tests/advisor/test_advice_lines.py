@@ -80,6 +80,15 @@ def test_what_is_not_known_is_said_or_left_out():
     assert not any(line.startswith(("memory", "runner-up", "samples/s")) for line in card)
 
 
+def test_a_measurement_that_took_longer_than_allowed_says_by_how_much_and_why():
+    known = advice() | {
+        "overrun": "20 s more than the 3 min that were allowed; most of it was trainings: 2 min"
+    }
+    line = next(line for line in lines_of(known) if line.startswith("measuring took"))
+    assert "3 min 20 s, 20 s more than the 3 min that were allowed" in line
+    assert any("measuring took 3 min 20 s, 20 s more" in text for text in card_of(known).measured)
+
+
 def test_more_reasons_than_a_card_holds_are_counted():
     known = advice()
     known["choice"]["reasons"] = [f"reason {number}" for number in range(7)]

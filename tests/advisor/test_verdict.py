@@ -17,7 +17,7 @@ from workbench.advisor.verdict import Findings, conclude
 from workbench.errors import ExperimentError
 from workbench.events import PlanMeasured, RatesTested
 from workbench.experiment import Experiment
-from workbench.plan import Hardware, PartialPlan
+from workbench.plan import Hardware, PartialPlan, Plan
 
 SAMPLES = 1024
 EXPERIMENT = Experiment(
@@ -118,3 +118,82 @@ def test_a_rate_that_stays_searched_is_explained(search: dict[str, Any], why: st
     assert ("training.lr" in advice.settings) == (why is None)
     found = [text.partition("stays searched: ")[2] for text in advice.would_change]
     assert [text for text in found if text] == ([] if why is None else [why])
+
+
+def conclude_ranked(
+    plans: list[Plan], noise_scale: float | None, race: Race[RatedPlan] | None = None, **fields: Any
+) -> Advice:
+    """Conclude from plans in the order in which the models rank them, of 455 samples and 20 epochs."""
+    experiment = EXPERIMENT.replace(
+        training={"epochs": 20, "reference_batch": 16},
+        search={"global_batch": {"low": 16, "high": 256}},
+        **fields,
+    )
+    measured = [
+        PlanMeasured(
+            setting="s", plan=plan.to_json(), workers_per_node=[1], num_train_samples=455,
+            step_time_s=1e-3 + 1e-5 * plan.micro_batch,
+        )
+        for plan in ALL_BATCHES
+    ]  # fmt: skip
+    return conclude(
+        Findings(
+            experiment=experiment, goal="time",
+            choices=choices_of(experiment, num_train_samples=455, max_workers=1, hardware=Hardware()),
+            knowledge=Knowledge(measured, [1], limit_bytes=None), reference=measured[0], plans=plans,
+            rates=None, race=race, noise_scale=noise_scale, placement="pack", num_known=0, num_measured=5,
+            cost_s=1.0,
+        )
+    )  # fmt: skip
+
+
+ALL_BATCHES = [
+    plan_with(PartialPlan.of(precision="fp32", strategy="ddp", recompute="none"), 1, batch)
+    for batch in (16, 32, 64, 128, 256)
+]
+SMALLEST, *_, LARGEST = ALL_BATCHES
+
+
+def test_a_batch_with_few_updates_is_not_recommended_for_the_speed_of_its_steps() -> None:
+    advice = conclude_ranked(ALL_BATCHES[::-1], None)
+    assert advice.choice.plan.global_batch == 32
+    assert advice.choice.reasons[0] == (
+        "a batch of 256 has faster steps, but leaves 40 updates in 20 epochs instead of 580 at 16, and no "
+        "training showed that it converges"
+    )
+    assert advice.settings["training.global_batch"] == 32
+    # A measured noise scale shows that larger batches waste little.
+    assert conclude_ranked(ALL_BATCHES[::-1], 400.0).choice.plan.global_batch == 256
+    in_order = conclude_ranked(ALL_BATCHES, None)
+    assert in_order.choice.plan.global_batch == 16
+    assert not any("fewer" in reason or "leaves" in reason for reason in in_order.choice.reasons)
+
+
+@pytest.mark.parametrize(("value", "batch"), [(-0.05, 256), (-0.5, 16)])
+def test_a_batch_that_reached_the_target_may_have_few_updates(value: float, batch: int) -> None:
+    clock = [0.0]
+
+    def train(rated: RatedPlan, _repeat: int, goes_on: Callable[[float, float | None], bool]) -> bool:
+        clock[0] += 1.0
+        goes_on(1.0, value if rated.plan == LARGEST else 2 * value - 0.1)
+        return False
+
+    race: Race[RatedPlan] = Race(train, target=-0.1, budget_s=10.0, clock=lambda: clock[0])
+    for plan in (SMALLEST, LARGEST):
+        race.run(RatedPlan(plan, 1e-3))
+    assert conclude_ranked(ALL_BATCHES[::-1], None, race).choice.plan.global_batch == batch
+
+
+def test_without_a_target_a_whole_training_shows_that_few_updates_suffice() -> None:
+    for is_whole, batch in ((True, 256), (False, 16)):
+        race: Race[RatedPlan] = Race(
+            lambda rated, _, goes_on, whole=is_whole: (
+                goes_on(1.0, rated.plan.global_batch / 1000.0) and whole
+            ),
+            target=None, budget_s=60.0, clock=lambda: 0.0,
+        )  # fmt: skip
+        for plan in (SMALLEST, LARGEST):
+            race.run(RatedPlan(plan, 1e-3))
+        objectives = [{"metric": "val_accuracy", "goal": "maximize"}]
+        advice = conclude_ranked(ALL_BATCHES[::-1], None, race, objectives=objectives)
+        assert advice.choice.plan.global_batch == batch

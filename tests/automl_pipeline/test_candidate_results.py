@@ -10,9 +10,11 @@ from workbench.automl_pipeline.candidate_results import (
     candidates_of,
     describe_best,
     describe_counts,
+    describe_cut_short,
 )
 from workbench.cli.automl_progress import CandidatesView
 from workbench.events import (
+    CheckpointSaved,
     CommandHandled,
     DriverStarted,
     Event,
@@ -123,3 +125,59 @@ def test_a_candidate_of_few_folds_is_the_best_only_where_none_has_all() -> None:
     assert describe_best([*tried[:3], easy]) == "best loss 1.25 (mlp)"
     assert describe_best([tried[2], easy]) == "best loss 0.01 (forest) after 1 of 3 folds"
     assert describe_best([tried[2]]) is None
+
+
+def history_of(*candidates: tuple[str, list[float]], goal: str = "minimize") -> History:
+    """Return an ended run of candidates, by the state of the last fold and the values of all folds."""
+    objective = {"metric": "val_loss", "goal": goal}
+    history = History.of(EXPERIMENT.replace(objectives=[objective]), events()[:2])
+    number = 0
+    for configuration, (state, values) in enumerate(candidates):
+        for repeat, value in enumerate(values):
+            params: dict[str, Any] = {"family": "mlp", "forest_num_trees": 5}
+            last: Any = state if repeat == len(values) - 1 else "complete"
+            for event in (
+                TrialProposed(
+                    trial=number, params=params, configuration=configuration, repeat=repeat, seed=repeat
+                ),
+                CheckpointSaved(trial=number, attempt=0, step=1, path="kept", best=True),
+                TrialEnded(trial=number, attempt=0, state=last, step=1, values={"val_loss": value}),
+            ):
+                history.apply(event)
+            number += 1
+    history.apply(RunStateChanged(state="complete", reason="time"))
+    return history
+
+
+def test_a_candidate_that_was_cut_short_while_it_was_ahead_is_named_with_the_numbers() -> None:
+    # On the same two folds: 0.3 against 0.4, although the mean of all folds of the complete one is 0.3.
+    history = history_of(
+        ("complete", [0.4, 0.4, 0.1]), ("stopped", [0.3, 0.3, 9.0]), ("stopped", [0.35, 9.0])
+    )
+    assert describe_cut_short(history) == (
+        "candidate 2 (mlp) was cut short after 2 of 3 folds, where its val_loss was 0.3 and that of "
+        "candidate 1, the best complete one, 0.4, the most of 2 such candidates: only complete candidates "
+        "are used, so more time may find a better model"
+    )
+    in_first = describe_cut_short(history_of(("complete", [0.4, 0.4, 0.4]), ("stopped", [0.2])))
+    assert in_first is not None
+    assert "cut short in its first fold, where its val_loss was 0.2 and" in in_first
+
+
+def test_a_candidate_that_was_cut_short_behind_the_best_is_not_named() -> None:
+    assert describe_cut_short(history_of(("complete", [0.4, 0.4, 0.1]), ("stopped", [0.45, 9.0]))) is None
+    assert describe_cut_short(history_of(("complete", [0.4] * 3), ("pruned", [0.2, 0.2]))) is None, (
+        "set aside"
+    )
+    assert describe_cut_short(history_of(("stopped", [0.45, 9.0]))) is None, "it is what was chosen"
+    maximised = history_of(("complete", [0.4] * 3), ("stopped", [0.5, 0.5]), goal="maximize")
+    assert "0.5" in (describe_cut_short(maximised) or "")
+
+
+def test_candidates_are_ordered_by_what_is_optimised() -> None:
+    experiment = EXPERIMENT.replace(objectives=[{"metric": "val_accuracy", "goal": "maximize"}])
+    tried = candidates_of(History.of(experiment, events()))
+    better = replace(tried[0], values={"loss": 9.0, "accuracy": 0.75})
+    assert better.loss < tried[0].loss
+    assert describe_best([tried[0], better]) == "best accuracy 0.75 (mlp)"
+    assert "accuracy 0.7500, loss 9.0000" in better.line(is_best=False)

@@ -101,6 +101,19 @@ def test_columns_are_shuffled_for_a_limited_time(monkeypatch: pytest.MonkeyPatch
     )
 
 
+def test_a_model_that_predicts_slowly_is_asked_as_seldom_as_possible() -> None:
+    tables = []
+
+    def predict(table: pd.DataFrame) -> np.ndarray:
+        tables.append(table)
+        return number_of(table)
+
+    targets = number_of(TABLE)[:, 0]
+    found = analyse(predict, TABLE, targets, "regression", predicted=number_of(TABLE), longest_s=-1.0)
+    assert len(tables) == 1, "one column is shuffled once; what was predicted before is not predicted again"
+    assert len(found["importance"]["columns"]) == 1
+
+
 def test_a_run_without_a_tested_model_says_so() -> None:
     run = RunData(EXPERIMENT)
     run.add(RunStateChanged(state="running"))

@@ -122,3 +122,37 @@ def test_samples_of_another_kind_are_refused_later():
         as_samples("table", np.ones((2, 4, 4)))
     with pytest.raises(DataError, match="'c' is not a class"):
         read_labelled((np.ones((1, 2)), ["c"]), None, ("a", "b"))
+
+
+def test_columns_are_left_out_on_request():
+    table = frame().assign(paid=range(40), note=["some words here"] * 40)
+    problem = read_problem(table, "y", drop=["paid", "note"])
+    assert list(problem.samples.columns) == [name for name in frame().columns if name != "y"]
+    pair = read_problem((table.drop(columns="y"), table["y"]), drop=["paid", "note"])
+    assert list(pair.samples.columns) == list(problem.samples.columns)
+
+
+@pytest.mark.parametrize(
+    ("data", "drop", "part"),
+    [
+        (frame().assign(paid=1), ["payed"], r"^drop: there is no column 'payed'.*Did you mean paid\?"),
+        (frame(), ["y"], "^drop: 'y' is the column to predict"),
+        (frame(), [name for name in frame().columns if name != "y"], "^drop: no column is left"),
+    ],
+)
+def test_columns_that_cannot_be_left_out_are_refused(data, drop, part):
+    with pytest.raises((DataError, ArgumentError), match=part):
+        read_problem(data, "y", drop=drop)
+
+
+def test_only_tables_have_columns_to_leave_out():
+    with pytest.raises(ArgumentError, match=r"^drop: images have no columns"):
+        read_problem((RNG.random((40, 4, 4)), np.arange(40) % 2), drop=["x0"])
+
+
+def test_a_column_that_holds_the_answer_is_noted_with_what_leaves_it_out():
+    table = frame().assign(y=["no", "yes"] * 20, **{"paid back": [0, 1] * 20})
+    (note,) = (note for note in read_problem(table, "y").notes if "alone predicts" in note)
+    assert note.startswith("`paid back` alone predicts `y` with accuracy 1.00")
+    assert note.endswith("leave it out with --drop 'paid back', or drop=['paid back'] in Python")
+    assert not any("alone" in note for note in read_problem(table, "y", drop=["paid back"]).notes)

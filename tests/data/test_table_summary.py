@@ -9,6 +9,7 @@ import pytest
 
 from workbench.data import summary_of
 from workbench.data.table_summary import TableSummary
+from workbench.errors import DataError
 from workbench.experiment.components import Component
 
 NUM_ROWS = 60
@@ -32,7 +33,7 @@ def test_rows_columns_gaps_and_the_most_frequent_class_are_counted(tmp_path: Pat
             "since": days,
             "city": ["Rome", "Oslo", None] * (NUM_ROWS // 3),
             "street": [f"street {row % 40}" for row in range(NUM_ROWS)],
-            "y": ["no"] * 45 + ["yes"] * 15,
+            "y": ["no", "no", "no", "yes"] * 15,
         },
     )
     assert found.lines() == [
@@ -44,6 +45,25 @@ def test_rows_columns_gaps_and_the_most_frequent_class_are_counted(tmp_path: Pat
     document = json.loads(json.dumps(found.to_json()))
     assert document["class_counts"] == {"no": 45, "yes": 15}
     assert document["majority_share"] == 0.75
+
+
+def test_a_column_that_holds_the_answer_is_noted(tmp_path: Path) -> None:
+    columns = {
+        "paid": [0, 1, 1] * 20,
+        "age": [3, 1, 4, 1] * 15,
+        "code": [f"x{row}" for row in range(NUM_ROWS)],
+    }
+    found = summary(tmp_path, columns | {"y": ["no", "yes", "yes"] * 20}, drop=["code"])
+    assert found.notes == (
+        "`paid` alone predicts `y` with accuracy 1.00: if it is not known when a prediction is made, leave "
+        "it out with data: {drop: [code, paid]}",
+    )
+
+
+def test_a_column_to_drop_that_does_not_exist_is_refused_with_the_closest(tmp_path: Path) -> None:
+    columns = {"paid": range(NUM_ROWS), "age": range(NUM_ROWS), "y": ["no", "yes"] * 30}
+    with pytest.raises(DataError, match=r"data\.drop: there is no column 'payed'.*Did you mean paid\?"):
+        summary(tmp_path, columns, drop=["payed"])
 
 
 def test_a_target_of_numbers_has_a_range(tmp_path: Path) -> None:

@@ -12,7 +12,10 @@ from workbench.experiment.changing import change, describe_changes, values_of
 
 
 def make(**fields: Any) -> Experiment:
-    settings: dict[str, Any] = {"train": "json:dumps", "objectives": [{"metric": "loss", "goal": "minimize"}]}
+    settings: dict[str, Any] = {
+        "train": "json:dumps", "objectives": [{"metric": "loss", "goal": "minimize"}],
+        "search": {"x": {"low": 0.0, "high": 1.0}},
+    }  # fmt: skip
     return Experiment(**settings | fields)
 
 

@@ -73,6 +73,9 @@ def make_events(losses: Sequence[float | None]) -> list[Event]:
         ({"budget": {"time": 60, "trials": 3}}, 3),
         ({"sampler": "grid", "search": {"x": {"choices": [1, 2]}}}, None),
         ({"objectives": [{"metric": "loss", "goal": "minimize", "target": 0.1}]}, DEFAULT_TRIALS),
+        ({"search": {}, "budget": {"trials": 7}}, 1),
+        ({"search": {"x": 1, "y": {"choices": [2]}, "z": {"low": 3, "high": 3}}, "budget": {"time": 60}}, 1),
+        ({"search": {}, "repeats": 4}, 1),
     ],
 )
 def test_no_run_is_endless_by_accident(fields: dict[str, Any], allowed: int | None) -> None:
@@ -412,3 +415,10 @@ def test_failures_that_differ_in_numbers_only_are_one_kind() -> None:
         )
     groups = failure_groups(history)
     assert [(group.message, len(group.trials)) for group in groups] == [(messages[0], 2), (messages[2], 1)]
+
+
+def test_a_run_that_searches_nothing_is_not_extended_by_the_same_trial() -> None:
+    history = make_history([1.0], search={}, budget={"trials": 3, "time": 60})
+    with pytest.raises(ExperimentError, match="nothing is searched, so another trial would be the same one"):
+        extended(history, {"budget.trials": 3}, 110.0)
+    assert extended(history, {"budget.time": 30.0}, 110.0) == {"budget.time": 90.0}

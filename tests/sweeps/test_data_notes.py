@@ -19,13 +19,13 @@ from workbench.sweeps.data_notes import DataNotes
 from workbench.sweeps.ledger import Ledger
 
 
-def experiment_on(data: Any) -> Experiment:
+def experiment_on(data: Any, **fields: Any) -> Experiment:
     objectives = [{"metric": "val_loss", "goal": "minimize"}]
-    return Experiment(model="mlp", data=data, objectives=objectives)
+    return Experiment(model="mlp", data=data, objectives=objectives, **fields)
 
 
-def notes_of(store: Store, data: Any, *, has_trial: bool = False) -> list[str]:
-    run_id = store.create_run(experiment_on(data))
+def notes_of(store: Store, data: Any, *, has_trial: bool = False, **fields: Any) -> list[str]:
+    run_id = store.create_run(experiment_on(data, **fields))
     ledger = Ledger(store, run_id)
     with store.writer(run_id, owner_pid=1, owner_host="here") as writer:
         ledger.replay(writer)
@@ -82,3 +82,14 @@ def test_other_data_and_data_that_cannot_be_read_are_left_to_the_trials(
 ) -> None:
     assert notes_of(store, "digits") == []
     assert notes_of(store, table | {"path": "nowhere.csv"}) == []
+
+
+def test_a_run_whose_trials_would_be_the_same_one_notes_that_one_runs(store: Store) -> None:
+    [note] = notes_of(store, "digits", budget={"trials": 5})
+    assert note == (
+        "nothing is searched, so 5 trials would be the same one: only one runs; name parameters in search, "
+        "or set repeats: 5 to train it with that many seeds"
+    )
+    assert notes_of(store, "digits", budget={"trials": 5}, has_trial=True) == []
+    assert notes_of(store, "digits", budget={"trials": 1}, repeats=5) == []
+    assert notes_of(store, "digits", budget={"trials": 5}, search={"lr": {"low": 0.1, "high": 1.0}}) == []

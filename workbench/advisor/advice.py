@@ -153,6 +153,7 @@ class Advice:
         measured: What was measured, in sentences.
         would_change: What would change the answer, in sentences.
         cost_s: Seconds that finding it took.
+        overrun: By how much that was longer than allowed, and why; None where it was not.
         settings: What to set in the experiment, by dotted path.
         curves: Step time, memory and time to target over the plans, for figures.
         exchanges: What other exchanges would bring, the fastest step first; empty where no links were
@@ -174,6 +175,7 @@ class Advice:
     settings: dict[str, JsonValue]
     curves: dict[str, Any] = field(default_factory=dict)
     exchanges: tuple[ExchangeOffer, ...] = ()
+    overrun: str | None = None
     is_shown: Callable[[], bool] = field(default=_is_not_shown, compare=False, repr=False)
 
     def to_json(self) -> dict[str, Any]:

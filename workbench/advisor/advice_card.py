@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from workbench.advisor.advice_lines import (
     compare,
+    describe_cost,
     describe_noise,
     describe_other,
     goal_of,
@@ -23,7 +24,6 @@ from workbench.advisor.advice_lines import (
 )
 from workbench.advisor.exchange_lines import describe_exchanges
 from workbench.advisor.stored_advice import Interval, finite, mapping, texts
-from workbench.formatting import format_duration
 
 _HEADLINE = ("global batch", "computing", "learning rate")
 _UNKNOWN = "not predicted"
@@ -82,7 +82,7 @@ def card_of(advice: Mapping[str, Any]) -> AdviceCard:
     choice, reference = mapping(advice.get("choice")), mapping(advice.get("reference"))
     facts = [CardFact(name=name, text=text) for name, text in rows_of(choice)]
     others = (("runner-up", mapping(advice.get("runner_up"))), ("without advice", reference))
-    measured, cost_s = texts(advice.get("measured")), finite(advice.get("cost_s"))
+    measured, cost = texts(advice.get("measured")), describe_cost(advice)
     return AdviceCard(
         goal=goal_of(advice),
         headline=tuple(fact for fact in facts if fact.name in _HEADLINE),
@@ -100,7 +100,7 @@ def card_of(advice: Mapping[str, Any]) -> AdviceCard:
             for name, other in others if other
         ),
         exchanges=tuple(describe_exchanges(advice)),
-        measured=(*measured, *([] if cost_s is None else [f"measuring took {format_duration(cost_s)}"])),
+        measured=(*measured, *([f"measuring took {cost}"] if cost else [])),
         would_change=tuple(texts(advice.get("would_change"))),
         settings=tuple(yaml_lines(mapping(advice.get("settings")))),
         changes=dict(mapping(advice.get("settings"))),

@@ -64,11 +64,10 @@ def lines_of(advice: Mapping[str, Any]) -> list[str]:
         if other:
             lines += _labelled(name, describe_other(other))
             lines += _labelled("", compare(other, choice, str(advice.get("objective"))))
-    cost_s = finite(advice.get("cost_s"))
     lines += _listed("exchanges", describe_exchanges(advice))
     lines += _listed("measured", texts(advice.get("measured")))
-    if cost_s is not None:
-        lines += _labelled("measuring took", format_duration(cost_s))
+    if cost := describe_cost(advice):
+        lines += _labelled("measuring took", cost)
     lines += _listed("would change it", texts(advice.get("would_change")))
     decided = mapping(advice.get("settings"))
     settings = yaml_lines(decided)
@@ -155,6 +154,13 @@ def describe_noise(advice: Mapping[str, Any]) -> str:
     scale = finite(noise.get("scale_samples"))
     status = str(noise.get("status", "not measured"))
     return status if scale is None else f"{format_count(scale, 'sample')}, {status}"
+
+
+def describe_cost(advice: Mapping[str, Any]) -> str:
+    """Describe how long measuring took, and by how much and why that was longer than allowed."""
+    cost_s, overrun = finite(advice.get("cost_s")), advice.get("overrun")
+    parts = ["" if cost_s is None else format_duration(cost_s), *([str(overrun)] if overrun else [])]
+    return ", ".join(part for part in parts if part)
 
 
 def compare(other: Mapping[str, Any], choice: Mapping[str, Any], objective: str) -> str:

@@ -7,6 +7,7 @@ measure, and what follows from it, is left to `recommend`.
 from __future__ import annotations
 
 import dataclasses
+import math
 import threading
 import time
 from collections import Counter
@@ -196,13 +197,25 @@ class Bench:
             return found.model_copy(update={"fits": False, "message": ended.message})
         return found
 
-    def test_rates(self, plan: Plan, params: Mapping[str, JsonValue], order: RateTest) -> RatesTested | None:
-        """Test a range of learning rates with one plan; None where that ends without a result."""
+    def test_rates(
+        self, plan: Plan, params: Mapping[str, JsonValue], order: RateTest, *, until_s: float = math.inf
+    ) -> RatesTested | None:
+        """Test a range of learning rates with one plan.
+
+        Args:
+            plan: The plan.
+            params: The configuration.
+            order: What to test.
+            until_s: When it is cut short, by `time.monotonic`.
+
+        Returns:
+            What was found; None where it ended without a result.
+        """
         task = dataclasses.replace(
             self._task, params=dict(params), plan=PartialPlan.of_plan(plan), measurement=order
         )
         found = None
-        for event, _ in self._events(task, plan.workers):
+        for event, _ in self._events(task, plan.workers, until_s=until_s):
             if isinstance(event, RatesTested):
                 found = event.model_copy(update={"setting": order.setting})
                 self._sink(found)
@@ -210,7 +223,7 @@ class Bench:
 
     def train(
         self, number: int, plan: Plan, params: Mapping[str, JsonValue],
-        seed: int, continues: Callable[[Report], bool],
+        seed: int, continues: Callable[[Report], bool], *, until_s: float = math.inf,
     ) -> bool:  # fmt: skip
         """Train a candidate until it is done or `continues` returns False.
 
@@ -220,6 +233,7 @@ class Bench:
             params: The configuration, with rate and global batch.
             seed: Seed of everything random in it.
             continues: Takes each report; returns whether to continue.
+            until_s: When it is cut short even between reports, by `time.monotonic`.
 
         Returns:
             Whether it ended by itself, complete.
@@ -240,7 +254,7 @@ class Bench:
         begun_unix_s, planned, ended = None, PartialPlan(), None
         stop = threading.Event()
         try:
-            for event, _ in self._events(task, plan.workers, stop):
+            for event, _ in self._events(task, plan.workers, stop, until_s=until_s):
                 if isinstance(event, TrialPlanned):
                     begun_unix_s, planned = event.time_unix_s, PartialPlan.from_json(event.plan)
                 elif isinstance(event, TrialReported) and not stop.is_set():
@@ -255,9 +269,10 @@ class Bench:
         return ended is not None and ended.state == "complete" and not stop.is_set()
 
     def _events(
-        self, task: TrialTask, num_workers: int, stop: threading.Event | None = None
-    ) -> Iterator[tuple[Event, tuple[int, ...]]]:
-        """Carry a task out; yield each event with the workers on each node, the end last."""
+        self, task: TrialTask, num_workers: int, stop: threading.Event | None = None, *,
+        until_s: float = math.inf,
+    ) -> Iterator[tuple[Event, tuple[int, ...]]]:  # fmt: skip
+        """Carry a task out; yield each event with the workers on each node, the end last if it is in time."""
         request = dataclasses.replace(self._request, num_workers=num_workers)
         gang = self._lease(request)
         try:
@@ -276,6 +291,8 @@ class Bench:
                     return
                 if progress.ended is not None:
                     yield progress.ended, on_nodes
+                    return
+                if time.monotonic() > until_s:
                     return
         finally:
             gang.release()

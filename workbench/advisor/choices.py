@@ -34,8 +34,8 @@ DECIDED = (*PLAN_DIMENSIONS, "global_batch", "lr")
 """Parameters that the advisor decides, by name."""
 # How far from the reference batch, in doublings, an open global batch is searched.
 _DOUBLINGS_DOWN, _DOUBLINGS_UP = 3, 5
-# A step takes at most one in this many samples of the training data, else an epoch has too few steps.
-_MIN_STEPS_PER_EPOCH = 4
+MIN_STEPS_PER_EPOCH = 4
+"""A step takes at most one in this many samples of the training data, else an epoch has too few steps."""
 # How far from the usual rate an open one is searched.
 _RATE_RANGE = 100.0
 _MAX_VALUES = 64
@@ -382,7 +382,7 @@ def _is_for_one(strategy: str) -> bool:
 
 
 def _batches_around(reference: int, num_train_samples: int) -> Iterator[int]:
-    most = max(1, num_train_samples // _MIN_STEPS_PER_EPOCH)
+    most = max(1, num_train_samples // MIN_STEPS_PER_EPOCH)
     found: set[int] = {min(reference, num_train_samples)}
     for doublings in range(-_DOUBLINGS_DOWN, _DOUBLINGS_UP + 1):
         batch = round(reference * 2.0**doublings)

@@ -55,7 +55,7 @@ class Confirmation:
     def __init__(
         self, experiment: Experiment, bench: Bench, choices: Choices, reference: PlanMeasured,
         knowledge: Knowledge, *, goal: Goal, setting: str, sink: Sink,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = time.monotonic, until_s: float = math.inf,
     ) -> None:  # fmt: skip
         """Prepare to train candidates.
 
@@ -69,12 +69,13 @@ class Confirmation:
             setting: What the range test is stored under.
             sink: Receives each candidate that was tried.
             clock: Returns seconds.
+            until_s: When a training is cut short even between its reports, by `time.monotonic`.
         """
         self._experiment, self._bench, self._choices = experiment, bench, choices
         self._reference, self._setting = reference, setting
         self._goal: Goal = goal
         self._knowledge = knowledge
-        self._sink, self._clock = sink, clock
+        self._sink, self._clock, self._until_s = sink, clock, until_s
         self._settings: TrialSettings = resolve(experiment, choices.params)
         self._objective = experiment.objectives[0]
         self._sign = 1.0 if self._objective.goal == "maximize" else -1.0
@@ -109,7 +110,9 @@ class Confirmation:
         )
         plan = plan_of(reference.plan)
         params = {**choices.params, "global_batch": plan.global_batch}
-        return self._bench.test_rates(plan, params, order) if order.lowest < order.highest else None
+        if order.lowest >= order.highest:
+            return None
+        return self._bench.test_rates(plan, params, order, until_s=self._until_s)
 
     def race(
         self, plans: Sequence[Plan], rates: RatesTested | None, budget_s: float
@@ -237,7 +240,7 @@ class Confirmation:
         params = {**self._choices.params, "lr": rated.lr, "global_batch": plan.global_batch}
         is_whole = self._bench.train(
             next(self._num_trainings), plan, params,
-            training_seed(self._experiment.seed, repeat), on_report,
+            training_seed(self._experiment.seed, repeat), on_report, until_s=self._until_s,
         )  # fmt: skip
         if last is not None:
             value = last.event.values.get(metric)

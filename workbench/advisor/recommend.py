@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from workbench.advisor.advice import Advice, Goal
 from workbench.advisor.bench import Bench
@@ -21,6 +21,7 @@ from workbench.advisor.verdict import Findings, conclude
 from workbench.errors import WorkbenchError
 from workbench.events import Sink
 from workbench.experiment import Experiment
+from workbench.formatting import format_duration
 from workbench.performance.memory import MemoryLaw, fit_law
 from workbench.plan import PartialPlan
 from workbench.planning.own_code import in_words_of_plans, own_settings
@@ -35,6 +36,9 @@ _ESTIMATED_BATCHES = (8, 16)
 # Of the time for advice, how much may go into measuring more plans than have to be, so that there is
 # time left for trainings.
 _SURVEY_PART = 0.25
+# A training that has not reported by this part of the time is cut short.
+_LATEST = 1.1
+_TOLERATED_S = 1.0
 
 
 def advisor_for(
@@ -166,11 +170,20 @@ class Advisor:
         contest = Confirmation(
             self._experiment, self._bench, measurer.choices, measurer.reference, measurer.knowledge,
             goal=self._goal, setting=around.setting, sink=self._sink, clock=self._clock,
+            until_s=began_s + _LATEST * self._budget_s,
         )  # fmt: skip
         rates = race = None
-        if with_race and self._goal != "throughput":
+        measured_s = rated_s = self._clock() - began_s
+        if with_race and self._goal != "throughput" and measured_s < self._budget_s:
             rates = contest.test_rates(self._budget_s)
-            race = contest.race(plans, rates, self._budget_s - (self._clock() - began_s))
+            rated_s = self._clock() - began_s
+            race = contest.race(plans, rates, self._budget_s - rated_s)
+        cost_s = self._clock() - began_s
+        spent_s = {
+            "measuring plans, of which some are always measured": measured_s,
+            "the test of learning rates": rated_s - measured_s,
+            "trainings": cost_s - rated_s,
+        }
         advice = conclude(
             Findings(
                 experiment=self._experiment,
@@ -185,11 +198,29 @@ class Advisor:
                 placement=measurer.placement,
                 num_known=len(around.known),
                 num_measured=measurer.num_measured,
-                cost_s=self._clock() - began_s,
+                cost_s=cost_s,
                 placements_s=measurer.placements_s,
                 progress=contest.progress,
             )
         )
+        advice = dataclasses.replace(advice, overrun=describe_overrun(spent_s, self._budget_s))
         if self._written.advise is None:
             return advice
         return dataclasses.replace(advice, settings=own_settings(self._written, advice.settings))
+
+
+def describe_overrun(spent_s: Mapping[str, float], budget_s: float) -> str | None:
+    """Return by how much advice took longer than allowed, and what took most of it; None where it did not.
+
+    Args:
+        spent_s: Seconds, by what took them.
+        budget_s: Seconds that were allowed.
+    """
+    over_s = sum(spent_s.values()) - budget_s
+    if over_s < _TOLERATED_S:
+        return None
+    longest = max(spent_s, key=lambda name: spent_s[name])
+    return (
+        f"{format_duration(over_s)} more than the {format_duration(budget_s)} that were allowed; most of it "
+        f"was {longest}: {format_duration(spent_s[longest])}"
+    )

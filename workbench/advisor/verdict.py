@@ -13,6 +13,7 @@ from pydantic import JsonValue
 from workbench.advisor.advice import Advice, Candidate, Estimate, Goal, NoiseStatus
 from workbench.advisor.candidates import PREDICTED, candidate_of
 from workbench.advisor.choices import Choices, believed_rate, is_open
+from workbench.advisor.enough_updates import describe_fewer_updates, largest_batch
 from workbench.advisor.exchange_offers import Progress, exchange_offers
 from workbench.advisor.loaders import describe_loading, describe_missing_cores
 from workbench.advisor.plans import Knowledge
@@ -91,14 +92,17 @@ def conclude(found: Findings) -> Advice:
             field="objectives.0.metric",
             next_step="Run a sweep of one trial and read its log.",
         )
-    if standings:
-        candidates = [_raced(found, standing) for standing in standings]
-        best = standings[0].entrant
-        plan, lr = best.plan, best.lr
-    else:
+    ranked = [_Ranked(each.entrant, _raced(found, each), _converged(found, each)) for each in standings]
+    limit = _largest_batch(found)
+    if not any(each.may_be_chosen(limit) for each in ranked):
         lr = believed_rate(found.experiment, found.choices, found.rates)
-        candidates = [_predicted(found, each, lr) for each in found.plans]
-        plan = found.plans[0]
+        ranked += [_Ranked(RatedPlan(plan, lr), _predicted(found, plan, lr)) for plan in found.plans]
+    fastest = ranked[0].rated.plan
+    ranked.sort(key=lambda each: not each.may_be_chosen(limit))  # in their order otherwise
+    plan, lr = ranked[0].rated.plan, ranked[0].rated.lr
+    candidates = [each.candidate for each in ranked]
+    if plan.global_batch < fastest.global_batch:
+        candidates[0] = _instead_of(found, candidates[0], fastest)
     choice = candidates[0]
     return Advice(
         objective=found.goal,
@@ -116,6 +120,47 @@ def conclude(found: Findings) -> Advice:
         curves=_curves(found, standings),
         exchanges=exchange_offers(found.knowledge.measured, plan, found.race, found.progress),
     )
+
+
+@dataclass(frozen=True)
+class _Ranked:
+    """A candidate, and whether a training showed that it converges within the epochs of the experiment."""
+
+    rated: RatedPlan
+    candidate: Candidate
+    has_converged: bool = False
+
+    def may_be_chosen(self, largest_batch: float) -> bool:
+        return self.has_converged or self.rated.plan.global_batch <= largest_batch
+
+
+def _converged(found: Findings, standing: Standing[RatedPlan]) -> bool:
+    """Return whether a training of a candidate reached the target or, without one, ran all of its epochs."""
+    has_target = found.experiment.objectives[0].target is not None
+    courses = found.race.courses if found.race and not has_target else []
+    return bool(standing.times_s) or any(
+        each.entrant == standing.entrant and each.is_whole and each.best_values for each in courses
+    )
+
+
+def _default_batch(found: Findings) -> int:
+    """Return the smaller of the batch of the experiment as it stands and that of its learning rate."""
+    default = min(plan_of(found.reference.plan).global_batch, found.experiment.training.reference_batch)
+    return max(default, min(found.choices.global_batches))
+
+
+def _largest_batch(found: Findings) -> float:
+    if found.goal == "throughput" or not found.experiment.trains_model:
+        return math.inf
+    return largest_batch(_default_batch(found), found.noise_scale, found.reference.num_train_samples)
+
+
+def _instead_of(found: Findings, choice: Candidate, fastest: Plan) -> Candidate:
+    """Return the choice with the reason why it is not the plan that seemed the fastest."""
+    reason = describe_fewer_updates(
+        found.experiment, fastest.global_batch, _default_batch(found), found.reference.num_train_samples
+    )
+    return dataclasses.replace(choice, reasons=(reason, *choice.reasons))
 
 
 def _has_result(standing: Standing[RatedPlan]) -> bool:

@@ -43,6 +43,8 @@ class CandidateResult:
         trained_s: Time of training on all folds so far, in seconds.
         message: Why it failed.
         loss_label: What its loss is called: that of numbers is computed from standardised ones.
+        optimised: The value by which candidates are compared.
+        is_maximized: Whether more of it is better.
     """
 
     number: int
@@ -56,11 +58,19 @@ class CandidateResult:
     message: str | None
     trained_s: float
     loss_label: str = "loss"
+    optimised: str = "loss"
+    is_maximized: bool = False
 
     @property
     def loss(self) -> float:
-        """The loss by which candidates are compared; infinite where it is unknown."""
-        return self.values.get("loss", math.inf)
+        """The value by which candidates are compared, less being better; infinite where it is unknown."""
+        value = self.values.get(self.optimised, math.nan)
+        return math.inf if math.isnan(value) else -value if self.is_maximized else value
+
+    @property
+    def optimised_label(self) -> str:
+        """What that value is called."""
+        return self.loss_label if self.optimised == "loss" else self.optimised
 
     def line(self, *, is_best: bool) -> str:
         """Describe it in one line.
@@ -71,7 +81,7 @@ class CandidateResult:
         parts = [f"candidate {self.number:>3}", f"{self.family:<13}"]
         if self.state == "failed":
             return "  ".join([*parts, f"failed: {self.message}"])
-        names = {"loss": self.loss_label, **_NAMES}
+        names = {self.optimised: self.optimised_label, "loss": self.loss_label, **_NAMES}
         scores = [f"{label} {self.values[name]:.4f}" for name, label in names.items() if name in self.values]
         parts.append(", ".join(scores) or "no score yet")
         if self.state != "complete":
@@ -140,6 +150,8 @@ def _read(history: History, trials: list[Trial]) -> CandidateResult:
     scale = _scale_of_target(history.experiment)
     if scale is not None:
         means = _in_unit_of_target(means, scale)
+    objective = history.experiment.objectives[0]
+    optimised = objective.metric.removeprefix("val_")
     return CandidateResult(
         number=first.configuration + 1,
         family=family_of(first.params, history.experiment),
@@ -152,6 +164,8 @@ def _read(history: History, trials: list[Trial]) -> CandidateResult:
         trained_s=sum(trial.duration_s or 0.0 for trial in trials),
         message=(failed[-1].message or "").strip().partition("\n")[0] if failed else None,
         loss_label="loss" if scale is None else "loss (standardised)",
+        optimised=optimised if scale is None else _ERRORS.get(optimised, optimised),
+        is_maximized=objective.goal == "maximize",
     )
 
 
@@ -214,4 +228,49 @@ def describe_best(candidates: list[CandidateResult]) -> str | None:
     if best is None:
         return None
     folds = "" if best.state == "complete" else f" after {best.num_folds} of {best.of_folds} folds"
-    return f"best {best.loss_label} {best.loss:.4g} ({best.family}){folds}"
+    value = best.values.get(best.optimised, math.nan)
+    return f"best {best.optimised_label} {value:.4g} ({best.family}){folds}"
+
+
+def describe_cut_short(history: History) -> str | None:
+    """Return a sentence about the best candidate that was cut short while it was ahead; None where none was.
+
+    Only candidates with all folds are compared at the end. What another one had reached is compared on its
+    own folds, as a few may be the easy ones.
+    """
+    ranked = ranked_candidates(history)
+    best = next((each for each in ranked if each.state == "complete"), None)
+    if best is None or best.of_folds == 1:
+        return None
+    objective = history.experiment.objectives[0]
+    sign = -1.0 if objective.goal == "maximize" else 1.0
+    shown = metrics_in_unit_of_target(history.experiment)
+    label, factor = shown.get(objective.metric, (objective.metric, 1.0))
+    found = []
+    for each in ranked:
+        own = _value_by_fold(history, each, objective.metric) if each.state == "cut short" else {}
+        others = _value_by_fold(history, best, objective.metric)
+        pairs = [(value, others[fold]) for fold, value in own.items() if fold in others]
+        if pairs:
+            mean, other = (factor * math.fsum(values) / len(pairs) for values in zip(*pairs, strict=True))
+            if sign * mean < sign * other:
+                found.append((sign * (mean - other), each, mean, other))
+    if not found:
+        return None
+    _, ahead, mean, other = min(found, key=lambda each: each[0])
+    more = "" if len(found) == 1 else f", the most of {len(found)} such candidates"
+    when = f"after {ahead.num_folds} of {ahead.of_folds} folds" if ahead.num_folds else "in its first fold"
+    return (
+        f"candidate {ahead.number} ({ahead.family}) was cut short {when}, where its {label} was {mean:.4g} "
+        f"and that of candidate {best.number}, the best complete one, {other:.4g}{more}: only complete "
+        "candidates are used, so more time may find a better model"
+    )
+
+
+def _value_by_fold(history: History, candidate: CandidateResult, metric: str) -> dict[int, float]:
+    """Return the value of a candidate on each of its complete folds; without any, on the one that was cut."""
+    trials = history.trainings_of(candidate.number - 1)
+    complete = [trial for trial in trials if trial.state == "complete"]
+    cut = [trial for trial in trials if trial.state == "stopped" and trial.best_checkpoint is not None]
+    measured = [(trial.repeat, (trial.values or trial.last_values).get(metric)) for trial in complete or cut]
+    return {fold: value for fold, value in measured if value is not None and math.isfinite(value)}

@@ -10,9 +10,13 @@ import math
 from typing import Any
 
 from workbench.automl_pipeline.preparation import LearningData
+from workbench.automl_pipeline.scores import METRICS
+from workbench.automl_pipeline.targets import Task
 from workbench.data.encoders import SampleKind
 from workbench.domain import Int
 from workbench.experiment import Experiment
+from workbench.history import History
+from workbench.models import default_metrics
 from workbench.models.one_of import Family
 
 FAMILIES: dict[SampleKind, tuple[Family, ...]] = {
@@ -23,6 +27,10 @@ FAMILIES: dict[SampleKind, tuple[Family, ...]] = {
 NUM_ENSEMBLED = 20
 TARGET_SCALE = "target_scale"
 """The option of the data that errors of trials are multiplied with to be in the unit of the target."""
+METRIC = "metric"
+"""The option of the data that names what is optimised, where the user chose it."""
+TIME_LIMIT = "time_limit_s"
+"""The option of the data that holds the time that the user allows, choosing and testing included."""
 MAX_TRIALS = 400
 PLATEAU_TRIALS = 80
 # Trees try every threshold of every feature; beyond this size a network is trained faster.
@@ -30,6 +38,8 @@ _MAX_TREE_NUMBERS = 200_000_000
 # A forest stores all of its leaves: with more data each leaf holds more samples, to stay below 300 MB.
 _MAX_LEAVES = 20_000
 _STARTUP_TRIALS = 8
+# Part of the time that the user allows in which the model is chosen and tested, and its limits in seconds.
+_CONCLUDING_PART, _CONCLUDING_S = 0.1, (2.0, 60.0)
 # Approximate number of steps of a training, and maximum number of epochs.
 _STEPS_AND_EPOCHS: dict[SampleKind, tuple[int, int]] = {
     "table": (600, 40),
@@ -114,7 +124,7 @@ def families_for(kind: SampleKind, learning: LearningData) -> tuple[Family, ...]
 
 def experiment_for(
     kind: SampleKind, learning: LearningData, *, held_out: str, time_s: float, seed: int, name: str,
-    target_scale: float | None = None,
+    target_scale: float | None = None, metric: str | None = None,
 ) -> Experiment:  # fmt: skip
     """Create the experiment that tries the candidates.
 
@@ -122,12 +132,18 @@ def experiment_for(
         kind: The kind of sample.
         learning: The data.
         held_out: SHA-256 of the object that holds the test part.
-        time_s: Time budget of the run in seconds.
+        time_s: Time that the user allows in seconds, for trials and to choose and test the model.
         seed: Seed of the run.
         name: Name of the experiment.
         target_scale: The standard deviation of the target, by which the errors of trials are divided; None
             where classes are predicted.
+        metric: What is optimised; None for the loss.
     """
+    task: Task = "regression" if target_scale is not None else "classification"
+    measure = None if metric is None else METRICS[task][metric]
+    objective = {"metric": "val_loss", "goal": "minimize"}
+    if measure is not None:
+        objective = {"metric": measure.objective, "goal": measure.objective_goal}
     families = families_for(kind, learning)
     num_train, num_folds = len(learning.folds[0].train_targets), len(learning.folds)
     batch = _batch_for(num_train)
@@ -139,8 +155,11 @@ def experiment_for(
             "name": learning,
             "held_out": held_out,
             **({} if target_scale is None else {TARGET_SCALE: target_scale}),
+            **({} if metric is None else {METRIC: metric}),
+            TIME_LIMIT: time_s,
         },
-        objectives=[{"metric": "val_loss", "goal": "minimize"}],
+        metrics=_reported_metrics(task, objective["metric"].removeprefix("val_")),
+        objectives=[objective],
         search=_search_for(kind, families, _min_samples_leaf(num_train)),
         training={
             "epochs": epochs,
@@ -151,13 +170,32 @@ def experiment_for(
         },
         # Concurrent candidates use the hardware better than several workers for each.
         plan={"workers": 1},
-        budget={"time": time_s, "trials": MAX_TRIALS, "plateau": PLATEAU_TRIALS},
+        budget={"time": time_s - concluding_s(time_s), "trials": MAX_TRIALS, "plateau": PLATEAU_TRIALS},
         early_stop=_early_stop(num_folds, epochs),
         sampler={"name": "tpe", "options": {"multivariate": True, "group": True}},
         resources={"keep_best": NUM_ENSEMBLED * num_folds},
         repeats=num_folds,
         seed=seed,
     )
+
+
+def concluding_s(time_s: float) -> float:
+    """Return how much of the time that the user allows is kept to choose and test the model, in seconds."""
+    least_s, most_s = _CONCLUDING_S
+    return min(max(_CONCLUDING_PART * time_s, least_s), most_s)
+
+
+def time_limit_s(history: History) -> float | None:
+    """Return the time that the user allows for a run, in seconds; None for a run that states none.
+
+    Args:
+        history: The run; what it was extended by is added.
+    """
+    data, first, now = history.experiment.data, history.experiment.budget.time, history.in_force.budget.time
+    stated = None if data is None else data.options.get(TIME_LIMIT)
+    if not isinstance(stated, int | float) or first is None or now is None:
+        return None
+    return stated + now - first
 
 
 def first_configurations(experiment: Experiment) -> list[dict[str, Any]]:
@@ -176,6 +214,12 @@ def first_configurations(experiment: Experiment) -> list[dict[str, Any]]:
     longest = max(len(each) for each in listed)
     # Families take turns, so that the first few configurations differ in kind.
     return [each[index] for index in range(longest) for each in listed if index < len(each)]
+
+
+def _reported_metrics(task: Task, optimised: str) -> list[str]:
+    """Return the metrics to report where the usual ones lack what is optimised; none for the usual ones."""
+    usual = default_metrics(task)
+    return [] if optimised in ("loss", *usual) else [*usual, optimised]
 
 
 def _early_stop(num_folds: int, epochs: int) -> dict[str, Any]:

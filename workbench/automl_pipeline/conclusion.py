@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 
+from workbench.automl_pipeline.candidates import concluding_s, time_limit_s
 from workbench.automl_pipeline.result import AutoML
 from workbench.events import ModelChosen, RunState, RunStateChanged
 from workbench.history import History
@@ -45,4 +46,8 @@ def conclude(store: Store, run_id: str, ending: RunStateChanged) -> ModelChosen:
         RunError: If models failed, and none was trained.
     """
     found = AutoML(_EndingRun(store, run_id, ending))
+    history = found.run.history
+    if (limit_s := time_limit_s(history)) is not None:
+        left_s = limit_s - history.active_s(history.now_unix_s())
+        found.longest_s = max(left_s, concluding_s(limit_s))
     return ModelChosen(result=json.loads(json.dumps(plain(found.to_json()))))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,8 @@ def automl(
     *,
     time: float | str = "10m",
     task: Task | None = None,
+    metric: str | None = None,
+    drop: Sequence[str] = (),
     seed: int = 0,
     name: str | None = None,
     store: Store | str | None = None,
@@ -46,10 +49,14 @@ def automl(
             width[, channels]) or texts; a data frame or the path of a .csv, .tsv or .parquet file, with
             `target`; or the name of a bundled data set.
         target: The column to predict, where data is a table.
-        time: Time from this call until no more models are tried, in seconds or such as 10m; at least 10 s.
-            Reading data and starting processes take some seconds of it, but at least 8 s are left for
-            trials. The result is chosen and tested when it is first accessed, which takes a few seconds more.
+        time: Time from this call until the result is chosen and tested, in seconds or such as 10m; at least
+            10 s. Reading data and starting processes take some seconds of it, but at least 8 s are left for
+            trials. A tenth of it, from 2 s to 1 min, is kept for choosing and testing.
         task: classification or regression; None to detect it from the target.
+        metric: What to optimise: log_loss, accuracy, balanced_accuracy, macro_f1 or roc_auc; of numbers rmse,
+            mae or r2. None for log_loss, or the squared error.
+        drop: Columns of a table that must not be used, such as those that are not known when a prediction is
+            made.
         seed: Seed of the split into train, validation and test, and of everything random in the run.
         name: Name of the run; None to name it after the data.
         store: The store; None for the one that WORKBENCH_STORE names, or else the user's own.
@@ -72,8 +79,8 @@ def automl(
     """
     began_s = monotonic()
     found = create(
-        data, target, time=time, task=task, seed=seed, name=name, store=store, launcher=launcher,
-        address=address,
+        data, target, time=time, task=task, metric=metric, drop=drop, seed=seed, name=name, store=store,
+        launcher=launcher, address=address,
     )  # fmt: skip
     with waiting_for(found.run, lambda: found.progress) if wait else contextlib.nullcontext():
         start(found, began_s=began_s, launcher=launcher, address=address)
@@ -82,13 +89,14 @@ def automl(
 
 def create(
     data: Any, target: str | None = None, *, time: float | str = "10m", task: Task | None = None,
-    seed: int = 0, name: str | None = None, store: Store | str | None = None, launcher: str = "ray",
-    address: str | None = None,
+    metric: str | None = None, drop: Sequence[str] = (), seed: int = 0, name: str | None = None,
+    store: Store | str | None = None, launcher: str = "ray", address: str | None = None,
 ) -> AutoML:  # fmt: skip
     """Read and split data, and store a run that waits for a driver; arguments and errors as in `automl`."""
     from workbench.automl_pipeline.candidates import experiment_for, first_configurations
     from workbench.automl_pipeline.preparation import MAX_FOLDS, pack, prepare
     from workbench.automl_pipeline.result import AutoML
+    from workbench.automl_pipeline.scores import check_metric
     from workbench.runs.handle import open_store
     from workbench.runs.launch import create as create_run
     from workbench.store.objects import write_objects
@@ -97,14 +105,15 @@ def create(
     time_s = _check_time(time)
     if task not in (None, "classification", "regression"):
         raise ArgumentError(f"{task!r} is not a task", field="task", allowed="classification, regression")
-    problem = read_problem(data, target, task=task)
+    problem = read_problem(data, target, task=task, drop=(drop,) if isinstance(drop, str) else tuple(drop))
+    check_metric(metric, problem.task)
     seeds = [training_seed(seed, repeat) for repeat in range(MAX_FOLDS)]
     learning, held_out = prepare(problem, seed, seeds)
     sha256, payload = pack(held_out)
     experiment = experiment_for(
         problem.kind, learning, held_out=sha256, time_s=time_s, seed=seed,
         name=name or _name_of(data, problem),
-        target_scale=held_out.interpreter.target_scale,
+        target_scale=held_out.interpreter.target_scale, metric=metric,
     )  # fmt: skip
     opened = open_store(store)
     run = create_run(experiment, store=opened, launcher=launcher, address=address)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ import numpy as np
 
 from workbench.actions import suggest
 from workbench.artifacts import open_artifacts
-from workbench.automl_pipeline.candidates import NUM_ENSEMBLED
+from workbench.automl_pipeline.candidates import METRIC, NUM_ENSEMBLED
 from workbench.automl_pipeline.preparation import Fold, Interpreter, LearningData
 from workbench.automl_pipeline.scores import loss_of
 from workbench.errors import RunError
@@ -118,7 +119,10 @@ class ChosenModel:
         return np.tile(self.guess.astype(np.float64), (num_samples, 1))
 
 
-def choose(run: Run, learning: LearningData, interpreter: Interpreter, guess: np.ndarray) -> ChosenModel:
+def choose(
+    run: Run, learning: LearningData, interpreter: Interpreter, guess: np.ndarray, *,
+    most: int = NUM_ENSEMBLED, until_s: float = math.inf,
+) -> ChosenModel:  # fmt: skip
     """Choose among the configurations of a run by their predictions for the validation samples.
 
     Args:
@@ -126,6 +130,8 @@ def choose(run: Run, learning: LearningData, interpreter: Interpreter, guess: np
         learning: The data that it learnt from.
         interpreter: Reads its samples.
         guess: Used where the run was too short for any model.
+        most: How many configurations are compared, those that seemed the best to the run.
+        until_s: When no further one is judged, by `time.monotonic`; one always is.
 
     Raises:
         RunError: If models failed, and none was trained.
@@ -143,12 +149,16 @@ def choose(run: Run, learning: LearningData, interpreter: Interpreter, guess: np
     folds = list(range(min(len(learning.folds), max((len(each) for each in trained), default=1))))
     whole = [each for each in trained if set(folds) <= set(each)]
     targets = np.concatenate([_targets(learning.folds[number], interpreter, number) for number in folds])
-    pairs = [
-        (_judge(run, each, folds, learning, interpreter, targets), each) for each in whole[:NUM_ENSEMBLED]
-    ]
+    pairs = []
+    for each in whole[:most]:
+        if pairs and time.monotonic() > until_s:
+            break
+        pairs.append((_judge(run, each, folds, learning, interpreter, targets), each))
     pairs.sort(key=lambda pair: (pair[0].loss, pair[0].trial))
     predictions = [candidate.predicted for candidate, _ in pairs]
-    loss = functools.partial(loss_of, targets=targets, task=interpreter.task)
+    loss = functools.partial(
+        loss_of, targets=targets, task=interpreter.task, metric=metric_of(run.experiment)
+    )
     weights = [float(weight) for weight in select(predictions, loss)] if predictions else []
     found = [
         dataclasses.replace(
@@ -173,11 +183,14 @@ def _trained(run: Run) -> list[dict[int, Trial]]:
     Trials that were cut short come after complete ones: their best weights are used as they are, so that a
     short run has a result, too.
     """
-    history = run.history
-    cut_short = sorted(
-        history.in_state("stopped", "pruned"),
-        key=lambda trial: ((trial.values or trial.last_values).get("val_loss", math.inf), trial.number),
-    )
+    history, objective = run.history, run.experiment.objectives[0]
+    sign = -1.0 if objective.goal == "maximize" else 1.0
+
+    def loss(trial: Trial) -> float:
+        value = (trial.values or trial.last_values).get(objective.metric, math.nan)
+        return math.inf if math.isnan(value) else sign * value
+
+    cut_short = sorted(history.in_state("stopped", "pruned"), key=lambda trial: (loss(trial), trial.number))
     found: dict[int, dict[int, Trial]] = {}
     for trial in [*history.ranked(), *cut_short]:
         if _has_weights(trial):
@@ -215,7 +228,7 @@ def _judge(
         outputs = outputs_of(model, learning.folds[number].validation_inputs, classes=classes)
         predictions.append(interpreter.readers[number].in_units(outputs))
     predicted, first = np.concatenate(predictions), trials[folds[0]]
-    loss = loss_of(predicted, targets, interpreter.task)
+    loss = loss_of(predicted, targets, interpreter.task, metric_of(run.experiment))
     family = family_of(first.params, run.experiment)
     return Candidate(first.number, family, dict(first.params), {}, predicted, loss)
 
@@ -235,6 +248,16 @@ def _model(run: Run, trial: Trial, learning: LearningData, number: int) -> nn.Mo
             run.experiment, trial.params, path,
             input_shape=learning.folds[number].input_shape, num_outputs=learning.num_outputs,
         )  # fmt: skip
+
+
+def metric_of(experiment: Experiment) -> str | None:
+    """Return what the user chose to optimise; None for the default.
+
+    Args:
+        experiment: The experiment of an AutoML run.
+    """
+    chosen = None if experiment.data is None else experiment.data.options.get(METRIC)
+    return None if chosen is None else str(chosen)
 
 
 def family_of(params: Mapping[str, object], experiment: Experiment) -> str:

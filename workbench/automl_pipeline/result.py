@@ -7,6 +7,8 @@ only after the run has ended and the model has been chosen, and only to compute 
 from __future__ import annotations
 
 import html
+import math
+import time
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
@@ -15,12 +17,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from typing_extensions import Self
 
-from workbench.actions import suggest
 from workbench.automl_pipeline.candidate_results import candidates_of, describe_best, describe_counts
-from workbench.automl_pipeline.held_out_analysis import TestAnalysis, analyse, describe_analysis
+from workbench.automl_pipeline.candidates import NUM_ENSEMBLED
+from workbench.automl_pipeline.held_out_analysis import TestAnalysis, analyse
 from workbench.automl_pipeline.leaderboard import columns_of, table_of
-from workbench.automl_pipeline.model_selection import ChosenModel, can_choose, choose, describe
+from workbench.automl_pipeline.model_selection import ChosenModel, can_choose, choose, describe, metric_of
 from workbench.automl_pipeline.preparation import HeldOut, LearningData, unpack
+from workbench.automl_pipeline.result_summary import SIMPLEST, summary_lines
 from workbench.automl_pipeline.scores import scores_of
 from workbench.automl_pipeline.targets import Task
 from workbench.automl_pipeline.task_detection import as_samples, read_labelled
@@ -38,8 +41,7 @@ from workbench.store.objects import read_objects
 if TYPE_CHECKING:
     import pandas as pd
 
-_SIMPLEST = {"classification": "most frequent class", "regression": "mean of the target"}
-_PARTS = ("learning", "test")
+_PART_TO_JUDGE = 0.5
 
 
 class AutoML:
@@ -66,7 +68,9 @@ class AutoML:
                 next_step="Attach to it with: wb.attach(...)",
             )
         self.run = run
-        self._ended: tuple[int, ChosenModel, dict[str, float]] | None = None
+        self.longest_s = math.inf
+        """For how many seconds the model is chosen and examined, beyond what is necessary."""
+        self._ended: tuple[int, ChosenModel, np.ndarray] | None = None
         self._analysed: tuple[int, TestAnalysis] | None = None
 
     @classmethod
@@ -150,7 +154,7 @@ class AutoML:
             row |= {**self._validated(each.predicted), **tested, "fit_s": self._fit_s(each.trial)}
             rows.append(row | {"with": describe(each.params, each.family)})
         guess = np.tile(self._held_out.guess, (len(chosen.targets), 1))
-        last = {"model": _SIMPLEST[task], "trial": None, "weight": 0.0 if chosen.used else 1.0}
+        last = {"model": SIMPLEST[task], "trial": None, "weight": 0.0 if chosen.used else 1.0}
         rows.append({**last, **self._validated(guess), **self._guess_test})
         return rows
 
@@ -169,7 +173,7 @@ class AutoML:
             target: The column to predict, where data is a table; None for the one of the run.
 
         Returns:
-            accuracy, balanced_accuracy and log_loss, or r2, rmse and mae.
+            accuracy, balanced_accuracy and log_loss, or r2, rmse and mae; what is optimised comes first.
 
         Raises:
             RunError: If the run has not ended, or no model was trained to its end.
@@ -180,7 +184,7 @@ class AutoML:
         interpreter = self._held_out.interpreter
         name = target if isinstance(data, tuple) else target or interpreter.target_name
         samples, targets = read_labelled(data, name, interpreter.labels)
-        return scores_of(self._predicted(samples, "data"), targets, self._task)
+        return self._scores(self._predicted(samples, "data"), targets)
 
     @property
     def baseline(self) -> dict[str, float]:
@@ -194,13 +198,16 @@ class AutoML:
         Raises:
             RunError: If the run has not ended, or no model was trained to its end.
         """
-        chosen, held_out, seq = self._chosen, self._held_out, self.run.row.last_seq
+        seq, stored = self.run.row.last_seq, (self.run.history.result or {}).get("analysis")
+        if isinstance(stored, dict):
+            return TestAnalysis(stored)
+        (chosen, predicted), held_out = self._ending(), self._held_out
         if self._analysed is None or self._analysed[0] != seq:
-            stored = (self.run.history.result or {}).get("analysis")
             interpreter = held_out.interpreter
-            found = stored if isinstance(stored, dict) else analyse(
+            found = analyse(
                 chosen.outputs, held_out.samples, held_out.targets, self._task,
                 labels=interpreter.labels, target_name=interpreter.target_name,
+                predicted=predicted, longest_s=(1.0 - _PART_TO_JUDGE) * self.longest_s,
             )  # fmt: skip
             self._analysed = (seq, TestAnalysis(found))
         return self._analysed[1]
@@ -268,41 +275,33 @@ class AutoML:
             write: Writes a next step that is a command; by default as Python.
             has_notes: Whether the notes about the data follow, which may have been shown before.
         """
-        chosen, (num_learning, num_test) = self._chosen, self._held_out.num_samples
-        folds = len(self._learning.folds)
-        how = f"in {folds} folds" if folds > 1 else "a fifth of them held out for validation"
-        name, value = next(iter(self.score().items()))
-        guess = self.baseline[name]
-        no_better = "" if value > guess else " - the model is no better than this guess"
-        lines = [
-            f"{self._label}: {name} {value:.4g} on {num_test} held-out test samples",
-            f"{_SIMPLEST[self._task]}: {name} {guess:.4g}{no_better}",
-            f"learnt from {num_learning} samples, {how}; {describe_counts(candidates_of(self.run.history))}",
-        ]
-        if not chosen.used:
-            lines[0] = "no model was ready in time, so the simplest guess is used. "
-            lines[0] += write(suggest("extend", self.run.run_id, lead="To give the run more time", time="1m"))
-        else:
-            lines += describe_analysis(self.analysis.found)
-        return [*lines, *(f"note: {note}" for note in self.notes if has_notes)]
+        return summary_lines(self._document(), self.run.history, write, has_notes=has_notes)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the result as plain values."""
+        """Return the result as plain values; as it was stored, where the driver of the run has stored it."""
+        found = self._document()
+        return found if "summary" in found else found | {"summary": self.summary()}
+
+    def _document(self) -> dict[str, Any]:
+        stored = self.run.history.result
+        if stored is not None:
+            return dict(stored)
         chosen = self._chosen
         return {
             "run_id": self.run.run_id,
             "state": self.run.state,
             "task": self._task,
+            "metric": metric_of(self.run.experiment),
             "model": self._label,
             "used": [
                 {"trial": each.trial, "family": each.family, "weight": weight, "params": each.params}
                 for each, weight in chosen.used
             ],
+            "num_compared": len(chosen.candidates),
             "test": self.score(),
             "baseline": self.baseline,
-            "num_samples": dict(zip(_PARTS, self._held_out.num_samples, strict=True)),
+            "num_samples": dict(zip(("learning", "test"), self._held_out.num_samples, strict=True)),
             "notes": list(self.notes),
-            "summary": self.summary(),
             "leaderboard": {"columns": columns_of(rows := self._rows()), "rows": rows},
             "analysis": dict(self.analysis.found),
         }
@@ -348,7 +347,7 @@ class AutoML:
     def _label(self) -> str:
         used = self._chosen.used
         if not used:
-            return _SIMPLEST[self._task]
+            return SIMPLEST[self._task]
         return used[0][0].family if len(used) == 1 else f"ensemble of {len(used)}"
 
     @property
@@ -357,10 +356,10 @@ class AutoML:
 
     @property
     def _test(self) -> dict[str, float]:
-        return self._ending()[1]
+        return _named("test", self._scores(self._ending()[1], self._held_out.targets))
 
-    def _ending(self) -> tuple[ChosenModel, dict[str, float]]:
-        """Choose a model and then test it: once for each end of the run, which may be extended."""
+    def _ending(self) -> tuple[ChosenModel, np.ndarray]:
+        """Choose a model and test it: once for each end of the run, which may be extended."""
         if not self.finished:
             raise RunError(
                 f"run {self.run.run_id} is {self.run.state}: there is no result yet",
@@ -368,19 +367,26 @@ class AutoML:
             )
         last_seq = self.run.row.last_seq
         if self._ended is None or self._ended[0] != last_seq:
-            chosen = choose(self.run, self._learning, self._held_out.interpreter, self._held_out.guess)
-            tested = scores_of(chosen.outputs(self._held_out.samples), self._held_out.targets, self._task)
-            self._ended = (last_seq, chosen, _named("test", tested))
+            most = (self.run.history.result or {}).get("num_compared")  # in the time that there was
+            judged_s = time.monotonic() + _PART_TO_JUDGE * self.longest_s
+            chosen = choose(
+                self.run, self._learning, self._held_out.interpreter, self._held_out.guess,
+                most=most if isinstance(most, int) else NUM_ENSEMBLED, until_s=judged_s,
+            )  # fmt: skip
+            self._ended = (last_seq, chosen, chosen.outputs(self._held_out.samples))
         return self._ended[1], self._ended[2]
 
     @property
     def _guess_test(self) -> dict[str, float]:
         targets = self._held_out.targets
         predicted = np.tile(self._held_out.guess, (len(targets), 1))
-        return _named("test", scores_of(predicted, targets, self._task))
+        return _named("test", self._scores(predicted, targets))
 
     def _validated(self, predicted: np.ndarray) -> dict[str, float]:
-        return _named("val", scores_of(predicted, self._chosen.targets, self._task))
+        return _named("val", self._scores(predicted, self._chosen.targets))
+
+    def _scores(self, predicted: np.ndarray, targets: np.ndarray) -> dict[str, float]:
+        return scores_of(predicted, targets, self._task, metric_of(self.run.experiment))
 
     def _predicted(self, samples: Any, field: str = "samples") -> np.ndarray:
         chosen, interpreter = self._chosen, self._held_out.interpreter

@@ -1,50 +1,156 @@
-"""Loss and scores of predictions, and the simplest guess: pure functions of numpy arrays."""
+"""What AutoML can optimise, the scores of predictions, and the simplest guess: pure functions of arrays."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
 from workbench.automl_pipeline.targets import Task
+from workbench.errors import ArgumentError
+from workbench.models.ranking import macro_roc_auc
+from workbench.refusals import closest
 
 # Smaller probabilities are raised to this, or their logarithm would let one sample outweigh all others.
 _MIN_PROBABILITY = 1e-7
+Score = Callable[[np.ndarray, np.ndarray], float]
+"""Of (samples, classes) probabilities or (samples, 1) numbers, and class numbers or numbers."""
 
 
-def loss_of(predicted: np.ndarray, targets: np.ndarray, task: Task) -> float:
-    """Return the loss by which models are chosen: mean negative log-likelihood in nats, or squared error.
-
-    Args:
-        predicted: (samples, classes) probabilities, or (samples, 1) numbers.
-        targets: Class numbers, or numbers.
-        task: Whether classes or numbers are predicted.
-    """
-    if task == "regression":
-        return float(np.mean((predicted[:, 0] - targets) ** 2))
+def _log_loss(predicted: np.ndarray, targets: np.ndarray) -> float:
     of_target = predicted[np.arange(len(targets)), targets]
     return float(-np.mean(np.log(np.maximum(of_target, _MIN_PROBABILITY))))
 
 
-def scores_of(predicted: np.ndarray, targets: np.ndarray, task: Task) -> dict[str, float]:
-    """Return the scores to show, the most important one first; more is better except for errors.
+def _accuracy(predicted: np.ndarray, targets: np.ndarray) -> float:
+    return float((predicted.argmax(axis=1) == targets).mean())
+
+
+def _balanced_accuracy(predicted: np.ndarray, targets: np.ndarray) -> float:
+    is_right = predicted.argmax(axis=1) == targets
+    return float(np.mean([is_right[targets == number].mean() for number in np.unique(targets)]))
+
+
+def _macro_f1(predicted: np.ndarray, targets: np.ndarray) -> float:
+    chosen = predicted.argmax(axis=1)
+    present = np.union1d(chosen, targets)
+    right = [np.sum((chosen == number) & (targets == number)) for number in present]
+    both = [np.sum(chosen == number) + np.sum(targets == number) for number in present]
+    return float(np.mean(2.0 * np.array(right) / np.array(both)))
+
+
+def _squared_error(predicted: np.ndarray, targets: np.ndarray) -> float:
+    return float(np.mean((predicted[:, 0] - targets) ** 2))
+
+
+def _rmse(predicted: np.ndarray, targets: np.ndarray) -> float:
+    return _squared_error(predicted, targets) ** 0.5
+
+
+def _mae(predicted: np.ndarray, targets: np.ndarray) -> float:
+    return float(np.mean(np.abs(predicted[:, 0] - targets)))
+
+
+def _r2(predicted: np.ndarray, targets: np.ndarray) -> float:
+    spread = float(np.var(targets))
+    return 1.0 - _squared_error(predicted, targets) / spread if spread > 0 else float("nan")
+
+
+@dataclass(frozen=True)
+class Measure:
+    """What a run can optimise.
+
+    Attributes:
+        score: Measures predictions.
+        goal: In which direction it is better.
+        objective: What trials report of it, and are compared by.
+        objective_goal: In which direction that is better.
+    """
+
+    score: Score
+    goal: Literal["maximize", "minimize"]
+    objective: str
+    objective_goal: Literal["maximize", "minimize"]
+
+    def loss(self, predicted: np.ndarray, targets: np.ndarray) -> float:
+        """Return the score as a loss: less is better, and none is below 0 where the best score is 1."""
+        value = self.score(predicted, targets)
+        return 1.0 - value if self.goal == "maximize" else value
+
+
+METRICS: dict[Task, dict[str, Measure]] = {
+    "classification": {
+        "log_loss": Measure(_log_loss, "minimize", "val_loss", "minimize"),
+        "accuracy": Measure(_accuracy, "maximize", "val_accuracy", "maximize"),
+        "balanced_accuracy": Measure(_balanced_accuracy, "maximize", "val_balanced_accuracy", "maximize"),
+        "macro_f1": Measure(_macro_f1, "maximize", "val_macro_f1", "maximize"),
+        "roc_auc": Measure(macro_roc_auc, "maximize", "val_roc_auc", "maximize"),
+    },
+    "regression": {
+        "rmse": Measure(_rmse, "minimize", "val_root_mean_squared_error", "minimize"),
+        "mae": Measure(_mae, "minimize", "val_mean_absolute_error", "minimize"),
+        # It orders the models of one fold as their squared error does.
+        "r2": Measure(_r2, "maximize", "val_loss", "minimize"),
+    },
+}
+_SHOWN: dict[Task, tuple[str, ...]] = {
+    "classification": ("accuracy", "balanced_accuracy", "log_loss"),
+    "regression": ("r2", "rmse", "mae"),
+}
+
+
+def check_metric(name: str | None, task: Task) -> None:
+    """Refuse a metric that cannot be optimised for a task.
+
+    Args:
+        name: The metric; None for the default.
+        task: Whether classes or numbers are predicted.
+
+    Raises:
+        ArgumentError: If it cannot; it names those that can.
+    """
+    known = list(METRICS[task])
+    if name is not None and name not in known:
+        allowed, meant = closest(name, known)
+        raise ArgumentError(
+            f"{name!r} cannot be optimised in a {task}", field="metric", allowed=allowed, next_step=meant
+        )
+
+
+def loss_of(predicted: np.ndarray, targets: np.ndarray, task: Task, metric: str | None = None) -> float:
+    """Return the loss by which models are chosen.
 
     Args:
         predicted: (samples, classes) probabilities, or (samples, 1) numbers.
         targets: Class numbers, or numbers.
         task: Whether classes or numbers are predicted.
+        metric: What is optimised; None for the mean negative log-likelihood in nats, or the squared error.
     """
-    if task == "regression":
-        squared_error = float(np.mean((predicted[:, 0] - targets) ** 2))
-        spread = float(np.var(targets))
-        r2 = 1.0 - squared_error / spread if spread > 0 else float("nan")
-        absolute = float(np.mean(np.abs(predicted[:, 0] - targets)))
-        return {"r2": r2, "rmse": squared_error**0.5, "mae": absolute}
-    is_right = predicted.argmax(axis=1) == targets
-    recalls = [float(is_right[targets == number].mean()) for number in np.unique(targets)]
-    return {
-        "accuracy": float(is_right.mean()),
-        "balanced_accuracy": float(np.mean(recalls)),
-        "log_loss": loss_of(predicted, targets, task),
-    }
+    if metric is not None:
+        return METRICS[task][metric].loss(predicted, targets)
+    return _squared_error(predicted, targets) if task == "regression" else _log_loss(predicted, targets)
+
+
+def scores_of(
+    predicted: np.ndarray, targets: np.ndarray, task: Task, metric: str | None = None
+) -> dict[str, float]:
+    """Return the scores to show, the most important one first.
+
+    Args:
+        predicted: (samples, classes) probabilities, or (samples, 1) numbers.
+        targets: Class numbers, or numbers.
+        task: Whether classes or numbers are predicted.
+        metric: What is optimised, which comes first; None for the default.
+    """
+    names = dict.fromkeys([*([] if metric is None else [metric]), *_SHOWN[task]])
+    return {name: METRICS[task][name].score(predicted, targets) for name in names}
+
+
+def is_better(name: str, task: Task, value: float, other: float) -> bool:
+    """Return whether a value of a metric is better than another one."""
+    return value > other if METRICS[task][name].goal == "maximize" else value < other
 
 
 def simplest_guess(train_targets: np.ndarray, num_classes: int | None) -> np.ndarray:

@@ -6,6 +6,7 @@ splitting and encoding is left to `preparation`.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,8 +18,9 @@ from workbench.automl_pipeline.column_roles import UsableColumns, joined_texts, 
 from workbench.automl_pipeline.targets import Task, check_finite, check_targets, numbers_of
 from workbench.data.columns import TextForm, check_numbers
 from workbench.data.encoders import SampleKind
+from workbench.data.leaks import find_leaks
 from workbench.data.options import existing_path
-from workbench.data.table_files import column_of, read_table
+from workbench.data.table_files import check_columns, column_of, read_table
 from workbench.data.tables import detect_task, number_classes, read_targets
 from workbench.errors import ArgumentError, DataError
 
@@ -65,7 +67,9 @@ class Problem:
         return len(self.targets)
 
 
-def read_problem(data: Any, target: str | None = None, *, task: Task | None = None) -> Problem:
+def read_problem(
+    data: Any, target: str | None = None, *, task: Task | None = None, drop: Sequence[str] = ()
+) -> Problem:
     """Read data and detect its task.
 
     Args:
@@ -74,13 +78,16 @@ def read_problem(data: Any, target: str | None = None, *, task: Task | None = No
             height, width[, channels]), or texts.
         target: The column to predict, where data is a table.
         task: Whether to predict classes or numbers; None to detect it from the target.
+        drop: Columns of a table that must not be used.
 
     Raises:
-        DataError: If the data is not sufficient to train and test on: too few samples, one class only.
+        DataError: If the data is not sufficient to train and test on: too few samples, one class only; or if
+            a column to leave out does not exist.
         ArgumentError: If the type of the data is not supported, or `target` is missing.
     """
     samples, targets, name = _take_apart(data, target)
     kind, samples = _samples_of(samples)
+    samples = _without(kind, samples, drop, name)
     if len(samples) != len(targets):
         raise DataError(f"there are {len(samples)} samples and {len(targets)} targets", field="data")
     targets = targets.infer_objects()  # numbers beside gaps may come as objects
@@ -100,8 +107,10 @@ def read_problem(data: Any, target: str | None = None, *, task: Task | None = No
     kind, samples, usable = _usable(kind, samples)
     wanted = task or ("classification" if detect_task(targets) == "classification" else "regression")
     if wanted == "regression":
+        numbers = numbers_of(targets)
+        notes += [*usable.notes, *_notes_of_leaks(kind, samples, numbers, usable, wanted, name)]
         return Problem(
-            kind, "regression", samples, numbers_of(targets), (), (), name, (*notes, *usable.notes),
+            kind, "regression", samples, numbers, (), (), name, tuple(notes),
             usable.text_forms, usable.names if usable.are_texts else (),
         )  # fmt: skip
     class_names, classes = number_classes(targets)
@@ -109,8 +118,9 @@ def read_problem(data: Any, target: str | None = None, *, task: Task | None = No
     samples, classes, class_names, left_out = _drop_rare(samples, classes, class_names)
     notes += left_out + _imbalance(classes, class_names)
     labels = tuple(given[class_name] for class_name in class_names)
+    notes += [*usable.notes, *_notes_of_leaks(kind, samples, classes, usable, wanted, name)]
     return Problem(
-        kind, "classification", samples, classes, tuple(class_names), labels, name, (*notes, *usable.notes),
+        kind, "classification", samples, classes, tuple(class_names), labels, name, tuple(notes),
         usable.text_forms, usable.names if usable.are_texts else (),
     )  # fmt: skip
 
@@ -195,6 +205,37 @@ def _usable(kind: SampleKind, samples: Any) -> tuple[SampleKind, Any, UsableColu
     except DataError as error:
         raise error.about("data") from error
     return kind, used, found
+
+
+def _without(kind: SampleKind, samples: Any, drop: Sequence[str], target: str | None) -> Any:
+    """Return the samples without the columns that must not be used."""
+    if not drop:
+        return samples
+    if kind != "table":
+        raise ArgumentError(f"{kind} have no columns to leave out", field="drop", next_step="Remove it.")
+    if target in drop and target not in samples.columns:
+        raise ArgumentError(f"{target!r} is the column to predict", field="drop", next_step="Remove it.")
+    check_columns(samples.columns, {"drop": drop}, section="")
+    rest = samples.drop(columns=list(dict.fromkeys(drop)))
+    if not len(rest.columns):
+        raise DataError("no column is left to predict the target from", field="drop")
+    return rest
+
+
+def _notes_of_leaks(
+    kind: SampleKind, samples: Any, targets: np.ndarray, usable: UsableColumns, task: Task, target: str | None
+) -> list[str]:
+    if kind != "table":
+        return []
+    columns = {str(name): column_of(samples, name) for name in samples.columns}
+    leaks = find_leaks(columns, targets, usable.text_forms, is_classification=task == "classification")
+    return [
+        leak.note(
+            "the target" if target is None else f"`{target}`",
+            f"--drop {shlex.quote(leak.name)}, or drop=[{leak.name!r}] in Python",
+        )
+        for leak in leaks
+    ]
 
 
 def _take_apart(data: Any, target: str | None) -> tuple[Any, pd.Series, str | None]:

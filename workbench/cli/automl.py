@@ -19,7 +19,6 @@ from workbench.cli.options import (
     write_for_shell,
 )
 from workbench.cli.output import print_json, print_note
-from workbench.formatting import format_duration
 
 if TYPE_CHECKING:
     from workbench.automl_pipeline import AutoML
@@ -34,10 +33,15 @@ _NONE_COMPLETE = 4
 @click.argument("file")
 @click.option("--target", metavar="NAME", help="Predict this column.")
 @click.option("--time", "time_limit", metavar="DURATION", default="10m", show_default=True,
-              help="Read data, start and try models for at most this long, such as 1h; the final choice "
-              "takes some seconds more.")  # fmt: skip
+              help="Read data, start, try models and choose one within this time, such as 1h.")  # fmt: skip
 @click.option("--task", type=click.Choice(["classification", "regression"]),
               help="Predict this kind of target; by default it is detected.")  # fmt: skip
+@click.option("--metric", metavar="NAME",
+              help="Optimise this metric: log_loss (the default), accuracy, balanced_accuracy, macro_f1 or "
+              "roc_auc; of numbers rmse (the default), mae or r2.")  # fmt: skip
+@click.option("--drop", multiple=True, metavar="COLUMN",
+              help="Leave out this column, such as one that is not known when a prediction is made; may be "
+              "given several times.")  # fmt: skip
 @click.option("--seed", type=Count(min=0), default=0, show_default=True,
               help="Seed the split into train, validation and test, and the run.")  # fmt: skip
 @click.option("--name", help="Give the run this name.")
@@ -48,8 +52,9 @@ _NONE_COMPLETE = 4
 @json_option
 @example("workbench automl houses.csv --target price --time 5m", "workbench automl digits --time 1m")
 def automl(
-    file: str, target: str | None, time_limit: str, task: Task | None, seed: int, name: str | None,
-    detach: bool, launcher: str, address: str | None, as_json: bool,
+    file: str, target: str | None, time_limit: str, task: Task | None, metric: str | None,
+    drop: tuple[str, ...], seed: int, name: str | None, detach: bool, launcher: str, address: str | None,
+    as_json: bool,
 ) -> int:  # fmt: skip
     """Find a good model for a table, and test it on held-out rows.
 
@@ -68,8 +73,8 @@ def automl(
 
     began_s = time.monotonic()
     found = launch.create(
-        file, target, time=time_limit, task=task, seed=seed, name=name, store=open_store(),
-        launcher=launcher, address=address,
+        file, target, time=time_limit, task=task, metric=metric, drop=drop, seed=seed, name=name,
+        store=open_store(), launcher=launcher, address=address,
     )  # fmt: skip
     for note in found.notes:
         print_note(note)
@@ -105,25 +110,21 @@ def _print_result(
     found: AutoML, history: History, state: RunState, began_s: float, *, as_json: bool
 ) -> int:  # fmt: skip
     """Print the result of a run that has ended, and return the exit code."""
+    from workbench.cli.automl_result import time_lines
     from workbench.cli.exit_codes import exit_code_of_run
 
     if not found.has_result:
         click.echo(f"{found.run.name} {state}: no model was trained", err=True)
         return exit_code_of_run(history, state)
-    tried_s = history.active_s(history.now_unix_s()) - history.waited_s
-    ended_s = time.monotonic()
     document = found.to_json()
     if as_json:
         print_json(document)
     else:
-        start_s, end_s = ended_s - began_s - tried_s, time.monotonic() - ended_s
-        parts = {"": start_s + tried_s + end_s, " to start": start_s, " to try": tried_s,
-                 " to choose and test": end_s}  # fmt: skip
-        whole, *rest = (f"{format_duration(round(max(0.0, part_s)))}{name}" for name, part_s in parts.items())
         click.echo()
         for line in found.summary(write_for_shell, has_notes=False):  # they were printed at the start
             click.echo(line)
-        click.echo(f"time    {whole}: {', '.join(rest)}")
+        for line in time_lines(history, time.monotonic() - began_s):
+            click.echo(line)
         click.echo(f"run     {found.run.run_id}")
         click.echo(f"use it  wb.AutoML.attach({found.run.run_id!r}).predict(...)")
         if document["used"]:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 from workbench.formatting import format_duration, format_number
 
+_TOLERATED_S = 1.0
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -20,6 +22,39 @@ def result_lines(history: History) -> list[str]:
     """Return the result of a run in a few lines; none before it has one."""
     lines = (history.result or {}).get("summary")
     return [str(line) for line in lines] if isinstance(lines, list) else []
+
+
+def time_lines(history: History, whole_s: float) -> list[str]:
+    """Return how long a run took, and by how much and why that is longer than the user allowed.
+
+    Args:
+        history: The run, which has ended.
+        whole_s: Seconds since the command was entered.
+    """
+    from workbench.automl_pipeline.candidates import concluding_s, time_limit_s
+
+    ends_s = [trial.ended_unix_s for trial in history.trials.values() if trial.ended_unix_s is not None]
+    ended_s = history.ended_unix_s or history.now_unix_s()
+    choose_s = max(0.0, ended_s - max(ends_s, default=ended_s))
+    try_s = max(0.0, history.active_s(ended_s) - history.waited_s - choose_s)
+    parts_s = {"to start": whole_s - try_s - choose_s, "to try": try_s, "to choose and test": choose_s}
+    parts = [f"{format_duration(round(max(0.0, part_s)))} {name}" for name, part_s in parts_s.items()]
+    lines = [f"time    {format_duration(round(whole_s))}: {', '.join(parts)}"]
+    limit_s = time_limit_s(history)
+    if limit_s is None or whole_s < limit_s + _TOLERATED_S:
+        return lines
+    kept_s = concluding_s(limit_s)
+    planned_s = {"to start": 0.0, "to try": limit_s - kept_s, "to choose and test": kept_s}
+    excess_s = {name: part_s - planned_s[name] for name, part_s in parts_s.items()}
+    longest = max(excess_s, key=lambda name: excess_s[name])
+    why = {
+        "to start": "reading the data and starting processes left little, and models are tried for some "
+        "seconds in any case",
+        "to try": "trials that were under way took that long to end",
+        "to choose and test": "one model is chosen and tested in any case",
+    }[longest]
+    over = format_duration(round(whole_s - limit_s))
+    return [*lines, f"        {over} more than the {format_duration(limit_s)} that were allowed: {why}"]
 
 
 def describe_candidates(history: History) -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, cast
 from workbench.data.cache import file_stamp
 from workbench.data.options import existing_path
 from workbench.errors import DataError, WorkbenchError
+from workbench.refusals import closest
 from workbench.separators import check_separator
 
 if TYPE_CHECKING:
@@ -103,18 +104,25 @@ def column_of(table: pd.DataFrame, name: str) -> pd.Series:
     return cast("pd.Series", table[name])
 
 
-def check_columns(found: Iterable[object], named: Mapping[str, Iterable[str]]) -> None:
+def check_columns(
+    found: Iterable[object], named: Mapping[str, Iterable[str]], *, section: str = "data."
+) -> None:
     """Refuse options that name a column that a table does not have.
 
     Args:
         found: The columns of the table.
         named: The columns that each option names.
+        section: What the names of the options begin with in the error.
 
     Raises:
-        DataError: If one is missing; it names `data.<option>`.
+        DataError: If one is missing; it names `data.<option>` and the closest column.
     """
     columns = [str(name) for name in found]
     for option, names in named.items():
         for name in names:
             if name not in columns:
-                raise DataError(f"there is no column {name!r}", field=f"data.{option}", allowed=columns)
+                allowed, meant = closest(name, columns)
+                raise DataError(
+                    f"there is no column {name!r}", field=f"{section}{option}", allowed=allowed,
+                    next_step=meant,
+                )  # fmt: skip

@@ -14,6 +14,7 @@ import numpy as np
 from workbench.data.column_notes import is_identifier, listed, notes_of_classes, notes_of_columns
 from workbench.data.columns import TextForm, text_form_of
 from workbench.data.dates import is_text
+from workbench.data.leaks import find_leaks
 from workbench.data.number_texts import NumberText
 from workbench.formatting import format_count, format_number, format_percent
 
@@ -100,6 +101,9 @@ def summarise(
     counts = target.astype(str).value_counts() if is_classification else None
     numbers = None if is_classification else target.to_numpy(dtype=np.float64)
     named = [name for name, column in columns.items() if is_identifier(name, column, forms.get(name))]
+    others = {name: column for name, column in columns.items() if name not in named}
+    targets = np.unique(target.astype(str), return_inverse=True)[1] if numbers is None else numbers
+    leaks = find_leaks(others, targets, forms, is_classification=is_classification)
     return TableSummary(
         num_rows=len(target),
         num_columns=len(columns),
@@ -113,6 +117,7 @@ def summarise(
         notes=(
             *(notes_of_classes(target) if is_classification else ()),
             *_notes_of_identifiers(named, dropped), *notes_of_columns(columns, forms),
+            *(leak.note(f"`{target.name}`", _option_to_drop([*dropped, leak.name])) for leak in leaks),
         ),
     )  # fmt: skip
 
@@ -139,8 +144,11 @@ def _notes_of_identifiers(names: Sequence[str], dropped: Sequence[str]) -> list[
     several = len(names) > 1
     columns = f"{'columns' if several else 'column'} {listed([repr(name) for name in names])}"
     verb, pronoun = ("differ", "them") if several else ("differs", "it")
-    drop = ", ".join(name if name.isidentifier() else repr(name) for name in (*dropped, *names))
     return [
         f"{columns} {verb} in nearly every row, as identifiers do; leave {pronoun} out with "
-        f"data: {{drop: [{drop}]}}"
+        f"{_option_to_drop([*dropped, *names])}"
     ]
+
+
+def _option_to_drop(names: Sequence[str]) -> str:
+    return f"data: {{drop: [{', '.join(name if name.isidentifier() else repr(name) for name in names)}]}}"

@@ -281,16 +281,16 @@ class Experiment(BaseModel):
     def max_configurations(self) -> int | None:
         """Return how many configurations a run may propose, or None where only other limits end it.
 
-        An experiment that names no limit at all gets `DEFAULT_TRIALS`, or one for each part of the trainings
-        of its population: no run is endless by accident.
+        Where nothing is searched there is only one. An experiment without any limit gets `DEFAULT_TRIALS`,
+        or one for each part of the trainings of its population: no run is endless by accident.
         """
         budget = self.budget
-        if budget.trials is not None:
-            return budget.trials
+        if not self.search.has_choice and num_parts(self) is None:
+            return 1
         others = (budget.time, budget.gpu_time, budget.energy, budget.money, budget.plateau)
-        if any(limit is not None for limit in others) or _enumerates_grid(self.sampler):
+        if budget.trials is None and (set(others) != {None} or _enumerates_grid(self.sampler)):
             return None
-        return num_parts(self) or DEFAULT_TRIALS
+        return budget.trials or num_parts(self) or DEFAULT_TRIALS
 
     def max_trainings(self) -> int | None:
         """Return how many trainings a run may have, repeats included, or None as `max_configurations`."""

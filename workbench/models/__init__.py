@@ -55,6 +55,8 @@ METRICS = Registry(
         "mean_absolute_error": "workbench.models.metrics:MEAN_ABSOLUTE_ERROR",
         "perplexity": "workbench.models.metrics:PERPLEXITY",
         "macro_f1": "workbench.models.metrics:MACRO_F1",
+        "balanced_accuracy": "workbench.models.metrics:BALANCED_ACCURACY",
+        "roc_auc": "workbench.models.metrics:ROC_AUC",
         "mean_iou": "workbench.models.metrics:MEAN_IOU",
         "mean_average_precision": "workbench.models.detector:MEAN_AVERAGE_PRECISION",
     },
@@ -67,6 +69,8 @@ _TASKS: dict[str, tuple[Task, ...]] = {
     "top5_accuracy": _CLASSES,
     "perplexity": _CLASSES,
     "macro_f1": _CLASSES,
+    "balanced_accuracy": _CLASSES,
+    "roc_auc": ("classification",),
     "mean_iou": _CLASSES,
     "cross_entropy": _CLASSES,
     "mean_squared_error": ("regression",),
@@ -76,7 +80,10 @@ _TASKS: dict[str, tuple[Task, ...]] = {
     "detection": ("detection",),
     "mean_average_precision": ("detection",),
 }
-_MAXIMIZED = ("accuracy", "top5_accuracy", "macro_f1", "mean_iou", "mean_average_precision")
+_MAXIMIZED = (
+    "accuracy", "top5_accuracy", "macro_f1", "balanced_accuracy", "roc_auc", "mean_iou",
+    "mean_average_precision",
+)  # fmt: skip
 _DEFAULT_LOSSES: dict[Task, str] = {
     "classification": "cross_entropy",
     "regression": "mean_squared_error",

@@ -20,6 +20,7 @@ from torch.nn import functional
 from workbench.errors import ExperimentError
 from workbench.models.calls import num_samples, output_in
 from workbench.models.losses import listed, paired
+from workbench.models.ranking import macro_roc_auc
 
 Loss = Callable[[Any, Any], Tensor]
 IGNORED = -100
@@ -168,7 +169,7 @@ class ClassCounts:
     def compute(self) -> float:
         """Return the mean score of the classes that occur or were predicted; NaN where there are none."""
         right, predicted, wanted = self._counts[:, self._counts[1:].sum(dim=0) > 0]
-        return float(self._finish(right, predicted, wanted).mean())
+        return float(self._finish(right, predicted, wanted).nanmean())
 
 
 def mean_intersection_over_union(right: Tensor, predicted: Tensor, wanted: Tensor) -> Tensor:
@@ -181,8 +182,41 @@ def f1_of_classes(right: Tensor, predicted: Tensor, wanted: Tensor) -> Tensor:
     return 2 * right / (predicted + wanted)
 
 
+def recall_of_classes(right: Tensor, predicted: Tensor, wanted: Tensor) -> Tensor:
+    """Return the recall of each class, from counts; NaN for one that does not occur."""
+    return right / wanted
+
+
+class RocAuc:
+    """Keeps the probabilities of a whole set, and measures how well they separate each class from the rest.
+
+    Example:
+        >>> import torch
+        >>> area = RocAuc()
+        >>> area.update(torch.tensor([[2.0, 0.0], [0.0, 2.0], [1.0, 0.0]]), torch.tensor([0, 1, 0]))
+        >>> area.compute()
+        1.0
+    """
+
+    def __init__(self) -> None:
+        """Begin without samples."""
+        self._probabilities: list[Tensor] = []
+        self._classes: list[Tensor] = []
+
+    def update(self, outputs: Tensor, targets: Tensor) -> None:
+        """Add a batch of outputs (samples, classes) and the true classes."""
+        self._probabilities.append(output_in(outputs).double().softmax(dim=-1).cpu())
+        self._classes.append(targets.cpu())
+
+    def compute(self) -> float:
+        """Return the mean over the classes that occur; NaN where there are fewer than two."""
+        return macro_roc_auc(torch.cat(self._probabilities).numpy(), torch.cat(self._classes).numpy())
+
+
 MEAN_IOU = WholeMetric(functools.partial(ClassCounts, mean_intersection_over_union), reads_classes=True)
 MACRO_F1 = WholeMetric(functools.partial(ClassCounts, f1_of_classes), reads_classes=True)
+BALANCED_ACCURACY = WholeMetric(functools.partial(ClassCounts, recall_of_classes), reads_classes=True)
+ROC_AUC = WholeMetric(RocAuc)
 ACCURACY = Metric(_correct)
 TOP5_ACCURACY = Metric(_correct_in_five)
 MEAN_SQUARED_ERROR = Metric(_squared_error)

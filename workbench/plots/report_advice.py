@@ -8,10 +8,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from workbench.advisor.advice_lines import compare, describe_noise, goal_of, rows_of, yaml_lines
+from workbench.advisor.advice_lines import (
+    compare,
+    describe_cost,
+    describe_noise,
+    goal_of,
+    rows_of,
+    yaml_lines,
+)
 from workbench.advisor.exchange_lines import describe_exchanges
-from workbench.advisor.stored_advice import finite, mapping, rows, stored_plan, texts
-from workbench.formatting import format_duration
+from workbench.advisor.stored_advice import mapping, rows, stored_plan, texts
 from workbench.plots.report_tables import pairs, table, text
 from workbench.plots.run_data import RunData
 
@@ -49,9 +55,8 @@ def advice_card(run: RunData) -> list[str]:
         if items:
             parts.append(f"<h3>{title}</h3><ul>{''.join(f'<li>{text(each)}</li>' for each in items)}</ul>")
     facts = {"gradient noise scale": describe_noise(advice)}
-    cost_s = finite(advice.get("cost_s"))
-    if cost_s is not None:
-        facts["measurement time"] = format_duration(cost_s)
+    if cost := describe_cost(advice):
+        facts["measurement time"] = cost
     parts.append(f'<div class="compact">{pairs(facts)}</div>')
     settings = yaml_lines(mapping(advice.get("settings")))
     if settings:

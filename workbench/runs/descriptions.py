@@ -11,6 +11,7 @@ from workbench.actions import suggest
 from workbench.errors import ArgumentError, Suggestion
 from workbench.events import FINISHED_RUN_STATES, RunState, TrialState
 from workbench.experiment.money_units import describe_money, parse_price
+from workbench.experiment.same_trials import describe_same_trials
 from workbench.experiment.what_is_trained import longest_training
 from workbench.formatting import compact_duration, counted_noun, format_count
 from workbench.history import cost_of
@@ -31,11 +32,8 @@ def describe_search(experiment: Experiment) -> list[str]:
     trials, domains = experiment.max_configurations(), experiment.search.root
     budget = "no limit on trials" if trials is None else format_count(trials, "trial")
     lines = [f"{experiment.name}, {format_count(len(domains), 'parameter')}, {budget}"]
-    if trials != 1 and all(len(domain.values() or ()) == 1 for domain in domains.values()):
-        lines.append(
-            "Nothing is searched, so all trials have the same configuration. For a single one, set "
-            "budget.trials: 1; to repeat it with other seeds, set repeats."
-        )
+    if (same := describe_same_trials(experiment)) is not None:
+        lines.append(f"budget.trials: {same}.")
     lines += _describe_few_whole_numbers(domains)
     early_stop, epochs = experiment.early_stop, longest_training(experiment)
     reads_grace = early_stop.pruner != "none" and not early_stop.kind.compares_repeats

@@ -117,6 +117,12 @@ def extended(history: History, more: Mapping[str, float], now_unix_s: float) -> 
         raise ExperimentError("every configuration of its grid or population has been tried")
     if not more:
         raise ExperimentError("nothing to extend the run by", allowed=list(LIMITS))
+    is_same = not history.in_force.search.root and history.in_force.max_configurations() == 1
+    if "budget.trials" in more and is_same:
+        raise ExperimentError(
+            "nothing is searched, so another trial would be the same one", field="budget.trials",
+            next_step="Start a run that searches something, or that has repeats.",
+        )  # fmt: skip
     found, in_force = {}, values_of(history.in_force)
     used = {
         "budget.trials": history.num_configurations(),

@@ -1,4 +1,4 @@
-"""Note once in a run what is notable about its table, such as columns that identify rows.
+"""Note once in a run that its trials would be the same one, or what is notable about its table.
 
 The table is read in a thread, so that no trial waits for it. What is notable is left to the data.
 """
@@ -13,6 +13,7 @@ from workbench.data import summary_of
 from workbench.errors import WorkbenchError
 from workbench.events import Noted
 from workbench.experiment import Component
+from workbench.experiment.same_trials import describe_same_trials
 from workbench.sweeps.ledger import Ledger
 
 logger = logging.getLogger(__name__)
@@ -31,9 +32,14 @@ class DataNotes:
         self._found: Future[tuple[str, ...]] | None = None
 
     def begin(self) -> None:
-        """Start to read the table."""
-        data = self._ledger.history.experiment.data
-        if self._ledger.history.trials or data is None or data.is_reference:
+        """Record that trials cannot differ, and start to read the table."""
+        experiment = self._ledger.history.experiment
+        if self._ledger.history.trials:
+            return
+        if (same := describe_same_trials(experiment)) is not None:
+            self._ledger.record(Noted(level="warning", message=same))
+        data = experiment.data
+        if data is None or data.is_reference:
             return
         reader = ThreadPoolExecutor(1, thread_name_prefix="data notes")
         self._found = reader.submit(_notes_of, data)

@@ -1,0 +1,54 @@
+"""The time of an AutoML run, as the terminal shows it."""
+
+from __future__ import annotations
+
+import pytest
+
+from workbench.cli.automl_result import time_lines
+from workbench.events import DriverStarted, Event, RunStateChanged, SettingsChanged, TrialEnded, TrialProposed
+from workbench.experiment import Experiment
+from workbench.history import History
+
+EXPERIMENT = Experiment(
+    model="mlp", data={"name": "digits", "held_out": "hash", "time_limit_s": 100.0},
+    objectives=[{"metric": "val_loss", "goal": "minimize"}], search={"lr": {"low": 0.1, "high": 1.0}},
+    budget={"time": 90.0},
+)  # fmt: skip
+
+
+def ended_run(tried_s: float, chosen_s: float) -> History:
+    ended_s = 1000.0 + tried_s
+    events: list[Event] = [
+        DriverStarted(pid=1, host="here", num_cpus=2, time_unix_s=1000.0),
+        RunStateChanged(state="running", time_unix_s=1000.0),
+        SettingsChanged(settings={}, waited_s=8.0, time_unix_s=1001.0),
+        TrialProposed(trial=0, params={"lr": 0.5}, configuration=0, seed=0, time_unix_s=1001.0),
+        TrialEnded(trial=0, attempt=0, state="complete", time_unix_s=ended_s),
+        RunStateChanged(state="complete", reason="time", time_unix_s=ended_s + chosen_s),
+    ]
+    return History.of(EXPERIMENT, events)
+
+
+def test_a_run_within_its_time_shows_its_parts() -> None:
+    assert time_lines(ended_run(80.0, 7.0), 97.0) == [
+        "time    1 min 37 s: 10 s to start, 1 min 20 s to try, 7 s to choose and test"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("parts_s", "over", "why"),
+    [
+        ((70.0, 9.0, 5.0), None, None),
+        ((8.0, 4.0, 200.0), "1 min 52 s", "starting processes left little"),
+        ((80.0, 60.0, 10.0), "50 s", "one model is chosen and tested in any case"),
+        ((150.0, 3.0, 5.0), "58 s", "trials that were under way took that long to end"),
+    ],
+)
+def test_a_run_beyond_its_time_shows_by_how_much_and_why(
+    parts_s: tuple[float, float, float], over: str | None, why: str | None
+) -> None:
+    *_, last = lines = time_lines(ended_run(*parts_s[:2]), sum(parts_s))
+    assert (len(lines) == 2) == (over is not None)
+    if over is not None and why is not None:
+        assert last.strip().startswith(f"{over} more than the 1 min 40 s that were allowed: ")
+        assert why in last
