@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.builders.studies import make_experiment
 from workbench.advisor.enough_updates import describe_fewer_updates, largest_batch
 from workbench.advisor.recommend import describe_overrun
+from workbench.experiment import Experiment
 from workbench.performance.goodput import efficiency
 
 
@@ -34,7 +34,8 @@ def test_the_largest_batch_follows_the_noise_and_the_steps_of_an_epoch(default, 
 
 
 def test_the_reason_counts_updates():
-    experiment = make_experiment(training={"epochs": 20})
+    objectives = [{"metric": "val_loss", "goal": "minimize"}]
+    experiment = Experiment(model="mlp", data="digits", objectives=objectives, training={"epochs": 20})
     assert describe_fewer_updates(experiment, 256, 16, 455) == (
         "a batch of 256 has faster steps, but leaves 40 updates in 20 epochs instead of 580 at 16, and no "
         "training showed that it converges"

@@ -178,7 +178,7 @@ def test_a_batch_that_reached_the_target_may_have_few_updates(value: float, batc
         goes_on(1.0, value if rated.plan == LARGEST else 2 * value - 0.1)
         return False
 
-    race: Race[RatedPlan] = Race(train, target=-0.1, budget_s=10.0, clock=lambda: clock[0])
+    race: Race[RatedPlan] = Race(train, target=-0.1, budget_s=100.0, clock=lambda: clock[0])
     for plan in (SMALLEST, LARGEST):
         race.run(RatedPlan(plan, 1e-3))
     assert conclude_ranked(ALL_BATCHES[::-1], None, race).choice.plan.global_batch == batch
@@ -192,7 +192,7 @@ def test_without_a_target_a_whole_training_shows_that_few_updates_suffice() -> N
             ),
             target=None, budget_s=60.0, clock=lambda: 0.0,
         )  # fmt: skip
-        for plan in (SMALLEST, LARGEST):
+        for plan in (LARGEST, SMALLEST):
             race.run(RatedPlan(plan, 1e-3))
         objectives = [{"metric": "val_accuracy", "goal": "maximize"}]
         advice = conclude_ranked(ALL_BATCHES[::-1], None, race, objectives=objectives)

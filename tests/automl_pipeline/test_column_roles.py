@@ -53,7 +53,7 @@ def test_numbers_with_a_unit_are_kept() -> None:
         ("paid", range(NUM_ROWS)),
         ("id", [row // 2 for row in range(NUM_ROWS)]),
         ("valid", np.linspace(0, 1, NUM_ROWS)),
-        ("city", ["Rome", "Oslo"] * (NUM_ROWS // 2)),
+        ("city", ["Rome", "Oslo", "Bonn"] * (NUM_ROWS // 3)),
     ],
 )
 def test_what_might_tell_something_is_kept_without_a_word(name: str, values: object) -> None:

@@ -253,7 +253,7 @@ def describe_cut_short(history: History) -> str | None:
         pairs = [(value, others[fold]) for fold, value in own.items() if fold in others]
         if pairs:
             mean, other = (factor * math.fsum(values) / len(pairs) for values in zip(*pairs, strict=True))
-            if sign * mean < sign * other:
+            if sign * mean < sign * other and f"{mean:.4g}" != f"{other:.4g}":  # shown apart
                 found.append((sign * (mean - other), each, mean, other))
     if not found:
         return None

@@ -144,7 +144,8 @@ def scores_of(
         task: Whether classes or numbers are predicted.
         metric: What is optimised, which comes first; None for the default.
     """
-    names = dict.fromkeys([*([] if metric is None else [metric]), *_SHOWN[task]])
+    first = () if metric is None else (metric,)
+    names = (*first, *(name for name in _SHOWN[task] if name not in first))
     return {name: METRICS[task][name].score(predicted, targets) for name in names}
 
 
