@@ -13,7 +13,7 @@ from __future__ import annotations
 from workbench.advisor.choices import MIN_STEPS_PER_EPOCH
 from workbench.experiment import Experiment
 
-_MOST_SAMPLES = 2.0
+_MAX_SAMPLES_RATIO = 2.0
 """How many times the samples of the default batch a larger one may need."""
 
 
@@ -25,7 +25,7 @@ def largest_batch(default_batch: int, noise_scale: float | None, num_train_sampl
         noise_scale: The gradient noise scale in samples; None where it was not measured.
         num_train_samples: Samples of the training data; None where that is not known.
     """
-    largest = int(_MOST_SAMPLES * default_batch + (_MOST_SAMPLES - 1.0) * (noise_scale or 0.0))
+    largest = int(_MAX_SAMPLES_RATIO * default_batch + (_MAX_SAMPLES_RATIO - 1.0) * (noise_scale or 0.0))
     if noise_scale is None and num_train_samples is not None:
         largest = min(largest, num_train_samples // MIN_STEPS_PER_EPOCH)
     return max(default_batch, largest)
