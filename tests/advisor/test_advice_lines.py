@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.builders.advice import advice
 from workbench.advisor.advice import apply_settings
 from workbench.advisor.advice_card import card_of
-from workbench.advisor.advice_lines import WIDTH, compare, lines_of, yaml_lines
+from workbench.advisor.advice_lines import COMPARED, NOT_SHOWN, WIDTH, compare, lines_of, yaml_lines
 from workbench.errors import ExperimentError
 from workbench.events import AdviceGiven, from_json, to_json
 from workbench.experiment.yaml_file import read_yaml
@@ -76,6 +76,9 @@ def test_what_is_not_known_is_said_or_left_out():
     assert "time to target  not predicted" in card
     assert "noise scale     not estimable yet" in card
     assert any("chosen by the speed of its steps alone" in line for line in card)
+    for reason in (f"a batch of 256 has faster steps, but {NOT_SHOWN}", f"it reached loss 0.5 {COMPARED}"):
+        known["choice"]["reasons"] = [reason]
+        assert not any("chosen by the speed of its steps alone" in line for line in lines_of(known))
     assert "learning rate   unknown, rule sqrt, warm-up over 1 epoch" in card
     assert not any(line.startswith(("memory", "runner-up", "samples/s")) for line in card)
 

@@ -110,12 +110,13 @@ def test_loaders_load_as_fast_as_the_rest_of_a_step_goes(data_s: float, rest_s: 
 
 def test_cores_are_free_that_trials_at_once_leave() -> None:
     cluster = ClusterInventory(nodes=(NodeInventory("n", "h", num_cpus=8, num_gpus=2, memory_bytes=2**34),))
-    assert free_cores_of(make_experiment(), cluster) == 3
-    assert free_cores_of(make_experiment(resources={"concurrency": 1}), cluster) == 7
-    assert free_cores_of(make_experiment(resources={"gpus_per_worker": 0}), cluster) == 0
-    assert (
-        free_cores_of(make_experiment(resources={"gpus_per_worker": 0}, budget={"trials": 2}), cluster) == 3
-    )
+    searched = make_experiment(search={"lr": {"low": 0.1, "high": 1.0}})
+    on_cpu = searched.replace(resources={"gpus_per_worker": 0})
+    assert free_cores_of(searched, cluster) == 3
+    assert free_cores_of(searched.replace(resources={"concurrency": 1}), cluster) == 7
+    assert free_cores_of(on_cpu, cluster) == 0
+    assert free_cores_of(on_cpu.replace(budget={"trials": 2}), cluster) == 3
+    assert free_cores_of(make_experiment(), cluster) == 7, "nothing is searched, so there is one trial"
 
 
 def test_waiting_that_comes_in_bursts_is_not_left_out_of_a_step_time() -> None:

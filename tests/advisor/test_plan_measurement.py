@@ -138,7 +138,7 @@ class OnALink:
         return found
 
 
-def survey_link(exchange_s: float, **changes: Any) -> tuple[PlanMeasurer, OnALink]:
+def survey_link(exchange_s: float, budget_s: float = 60.0, **changes: Any) -> tuple[PlanMeasurer, OnALink]:
     fields: dict[str, Any] = {
         "model": "mlp", "data": "digits", "objectives": [{"metric": "val_loss", "goal": "minimize"}],
         "plan": {"workers": 2}, **changes,
@@ -146,9 +146,15 @@ def survey_link(exchange_s: float, **changes: Any) -> tuple[PlanMeasurer, OnALin
     experiment = Experiment(**fields)
     bench = OnALink(experiment, exchange_s)
     around = MeasurementContext(Capacity(Shape(1, 0.0), (1, 1)), on_gpu=False, limit_bytes=None, setting="s")
-    measurer = PlanMeasurer(experiment, bench, around, 60.0)  # type: ignore[arg-type]
+    measurer = PlanMeasurer(experiment, bench, around, budget_s)  # type: ignore[arg-type]
     measurer.measure_plans()
     return measurer, bench
+
+
+def test_when_the_time_is_used_up_only_the_usual_plans_are_measured() -> None:
+    measurer, bench = survey_link(exchange_s=2.0, budget_s=0.0)
+    assert bench.tried == {("ddp", "1f1b")}
+    assert measurer.fastest_plans("time", None)
 
 
 def test_where_gradients_take_longer_than_the_step_the_model_is_divided_instead() -> None:

@@ -421,3 +421,5 @@ def test_a_run_that_searches_nothing_is_not_extended_by_the_same_trial() -> None
     history = make_history([1.0], search={}, budget={"trials": 3, "time": 60})
     with pytest.raises(ExperimentError, match="nothing is searched, so another trial would be the same one"):
         extended(history, {"budget.trials": 3}, 110.0)
+    history.apply(RunStateChanged(state="complete", reason="trials", time_unix_s=111.0))
+    assert how_to_extend(history) is None

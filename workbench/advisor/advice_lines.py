@@ -37,6 +37,10 @@ _UNPREDICTED = {
     "energy": "training with little energy",
 }
 _BY_SPEED = "chosen by the speed of its steps alone: a smaller batch may reach the target in fewer epochs"
+NOT_SHOWN = "no training showed that it converges"
+"""Why a batch of faster steps is not recommended."""
+COMPARED = "in the time that every candidate had"
+"""What a candidate was recommended for that was trained, but not to a target."""
 _AS_WRITTEN = "as the experiment states"
 _LABEL_WIDTH = 16
 _MAX_TEXTS = 3
@@ -107,8 +111,12 @@ def reasons_of(advice: Mapping[str, Any]) -> list[str]:
     choice = mapping(advice.get("choice"))
     is_kept = has_same_plan(mapping(advice.get("reference")), choice)
     kept = ["no plan is better than that of the experiment without advice"] if is_kept else []
-    is_by_speed = str(advice.get("objective")) in _UNPREDICTED and not choice.get("time_to_target_s")
-    return [*kept, *([_BY_SPEED] if is_by_speed else []), *texts(choice.get("reasons"))]
+    reasons = texts(choice.get("reasons"))
+    is_unpredicted = str(advice.get("objective")) in _UNPREDICTED and not choice.get("time_to_target_s")
+    is_by_speed = is_unpredicted and not any(
+        text in reason for reason in reasons for text in (NOT_SHOWN, COMPARED)
+    )
+    return [*kept, *([_BY_SPEED] if is_by_speed else []), *reasons]
 
 
 def rows_of(candidate: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -10,6 +10,7 @@ was trained to the target, or to the end, its training decides instead.
 
 from __future__ import annotations
 
+from workbench.advisor.advice_lines import NOT_SHOWN
 from workbench.advisor.choices import MIN_STEPS_PER_EPOCH
 from workbench.experiment import Experiment
 
@@ -48,6 +49,4 @@ def describe_fewer_updates(
         epochs = experiment.training.epochs
         few, many = (epochs * -(-num_train_samples // each) for each in (batch, default_batch))
         leaves = f"{few:,} updates in {epochs} epochs instead of {many:,} at {default_batch}"
-    return (
-        f"a batch of {batch} has faster steps, but leaves {leaves}, and no training showed that it converges"
-    )
+    return f"a batch of {batch} has faster steps, but leaves {leaves}, and {NOT_SHOWN}"

@@ -221,11 +221,12 @@ class PlanMeasurer:
         others = alternatives(base, choices.options, "speed")
         variants = [base, *(each for each in others if each.get("exchange") in exchanges)]
         for variant in variants[1:]:
-            self._measure_variant(choices, variant)
+            if self._has_time:
+                self._measure_variant(choices, variant)
         if self._waits_for_links(base):
             self.choices = choices = with_divided_models(choices, self._experiment)
         for variant in divided(base, choices.options):
-            if variant not in variants:
+            if variant not in variants and self._has_time:
                 self._measure_variant(choices, variant)
                 variants.append(variant)
         knowledge = self.knowledge
@@ -236,6 +237,11 @@ class PlanMeasurer:
         for variant in combinations(base, choices.options, "memory"):
             if variant not in variants:
                 self._measure_variant(choices, variant)
+
+    @property
+    def _has_time(self) -> bool:
+        """Whether there is time for what may be faster, beyond what every advice needs."""
+        return self._spent_s < self._budget_s
 
     def _waits_for_links(self, variant: Variant) -> bool:
         """Return whether replicas wait long for each other, and may divide the model."""

@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from workbench.advisor.advice import Advice, Candidate, Estimate, Goal, NoiseStatus
+from workbench.advisor.advice_lines import COMPARED
 from workbench.advisor.candidates import PREDICTED, candidate_of
 from workbench.advisor.choices import Choices, believed_rate, is_open
 from workbench.advisor.enough_updates import describe_fewer_updates, largest_batch
@@ -194,9 +195,7 @@ def _raced(found: Findings, standing: Standing[RatedPlan]) -> Candidate:
     else:
         sign = 1.0 if metric.goal == "maximize" else -1.0
         assert standing.value is not None
-        reason = (
-            f"it reached {metric.metric} {sign * standing.value:.4g} in the time that every candidate had"
-        )
+        reason = f"it reached {metric.metric} {sign * standing.value:.4g} {COMPARED}"
         if metric.target is not None:
             reason += f"; none reached the target of {metric.target:g}"
     return _candidate(found, plan, standing.entrant.lr, time_s, [reason])

@@ -34,8 +34,9 @@ def next_commands(run_id: str, state: str, history: History, *, has_report: bool
             )),
         ]  # fmt: skip
     elif state == "failed" and has_nothing_left(history):
-        extend = command_line("extend", run_id, **(how_to_extend(history) or {}))
-        offers = [("try more once your code is fixed", extend), corrected]
+        more = how_to_extend(history)
+        extend = command_line("extend", run_id, **(more or {}))
+        offers = [corrected] if more is None else [("try more once your code is fixed", extend), corrected]
         if began_nothing(history):
             offers = [("extend it", extend)]
     elif state in ("lost", "stopped", "failed"):

@@ -8,14 +8,23 @@ if TYPE_CHECKING:
     from workbench.experiment import Experiment
 
 
+def tries_one_configuration(experiment: Experiment) -> bool:
+    """Return whether all trials would be the same one, as nothing is searched and no population trains.
+
+    Args:
+        experiment: The experiment.
+    """
+    return not experiment.search.has_choice and experiment.max_configurations() == 1
+
+
 def describe_same_trials(experiment: Experiment) -> str | None:
     """Return a sentence about a limit on trials that has no effect, as all would be the same; else None.
 
     Args:
         experiment: The experiment.
     """
-    wanted, most = experiment.budget.trials, experiment.max_configurations()
-    if wanted is None or most is None or most >= wanted:
+    wanted = experiment.budget.trials
+    if wanted is None or wanted == 1 or not tries_one_configuration(experiment):
         return None
     return (
         f"nothing is searched, so {wanted} trials would be the same one: only one runs; name parameters in "

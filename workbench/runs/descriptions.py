@@ -11,7 +11,7 @@ from workbench.actions import suggest
 from workbench.errors import ArgumentError, Suggestion
 from workbench.events import FINISHED_RUN_STATES, RunState, TrialState
 from workbench.experiment.money_units import describe_money, parse_price
-from workbench.experiment.same_trials import describe_same_trials
+from workbench.experiment.same_trials import describe_same_trials, tries_one_configuration
 from workbench.experiment.what_is_trained import longest_training
 from workbench.formatting import compact_duration, counted_noun, format_count
 from workbench.history import cost_of
@@ -199,7 +199,7 @@ def how_to_extend(history: History) -> dict[str, Any] | None:
         return {"money": f"{budget.money:g}{parse_price(budget.price).currency}"}
     if history.reason == "plateau" and budget.plateau is not None:
         return {"plateau": budget.plateau}
-    return {"trials": 10}
+    return None if tries_one_configuration(history.in_force) else {"trials": 10}
 
 
 def how_to_freeze(

@@ -290,7 +290,9 @@ class RunView:
         """Return the command that continues a run that failed or was lost."""
         history = self.history
         if has_nothing_left(history):  # it cannot be resumed
-            more = how_to_extend(history) or {}
+            more = how_to_extend(history)
+            if more is None:
+                return suggest("sweep", "FILE", lead="Once your code is fixed, to run it again")
             lead = "To continue it" if began_nothing(history) else "Once your code is fixed, to try more"
             return suggest("extend", self.run_id, lead=lead, **more)
         return suggest("resume", self.run_id, lead="Its results are stored; to continue it")
