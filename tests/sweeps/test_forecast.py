@@ -16,6 +16,7 @@ FIELDS: dict[str, Any] = {
     "data": "digits",
     "objectives": [{"metric": "val_loss", "goal": "minimize"}],
     "training": {"epochs": 5},
+    "search": {"lr": {"low": 0.1, "high": 1.0}},
 }
 
 
