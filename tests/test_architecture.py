@@ -55,23 +55,27 @@ BANNED_NAMES = {"utils", "util", "helpers", "common", "misc", "base", "core", "m
 
 
 @cache
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+@cache
 def imports(path: Path) -> frozenset[str]:
-    return frozenset(_imports(path))
+    return frozenset(_imports(tree(path)))
 
 
-def _imports(path: Path) -> Iterator[str]:
-    tree = ast.parse(path.read_text())
-    for_types_only = {
-        id(inner)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
-        for inner in ast.walk(node)
-    }
-    for node in (node for node in ast.walk(tree) if id(node) not in for_types_only):
-        if isinstance(node, ast.Import):
-            yield from (alias.name.split(".")[0] for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module.split(".")[0]
+def _imports(node: ast.AST) -> Iterator[str]:
+    """Find them among statements and what these consist of, but for those that only serve types."""
+    if isinstance(node, ast.Import):
+        yield from (alias.name.split(".")[0] for alias in node.names)
+    elif isinstance(node, ast.ImportFrom) and node.module:
+        yield node.module.split(".")[0]
+    elif not (
+        isinstance(node, ast.expr)
+        or (isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING")
+    ):
+        for inner in ast.iter_child_nodes(node):
+            yield from _imports(inner)
 
 
 def room(path: Path) -> str:
@@ -94,7 +98,7 @@ def test_no_file_has_a_name_that_explains_nothing() -> None:
 
 
 def test_every_module_says_what_it_does() -> None:
-    assert [path for path in SOURCES if not ast.get_docstring(ast.parse(path.read_text()))] == []
+    assert [path for path in SOURCES if not ast.get_docstring(tree(path))] == []
 
 
 def test_the_tree_in_the_readme_is_the_tree_on_the_disk() -> None:

@@ -19,7 +19,7 @@ SWEEP: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", CASES)
-@settings(max_examples=12)
+@settings(max_examples=8)
 @given(st.data())
 def test_any_input_is_used_or_refused(name: str, data: st.DataObject) -> None:
     survives(CASES[name], data.draw(CASES[name].inputs))

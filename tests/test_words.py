@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -31,9 +31,10 @@ def read_words() -> dict[str, str]:
     return words
 
 
-def as_pattern(phrase: str) -> re.Pattern[str]:
-    """Return a pattern for a phrase, whole words only, over the ends of lines."""
-    return re.compile(r"(?<!\w)" + r"\s+".join(map(re.escape, phrase.split())) + r"(?!\w)", re.IGNORECASE)
+def as_pattern(phrases: Iterable[str]) -> re.Pattern[str]:
+    """Return a pattern for phrases, whole words only, over the ends of lines."""
+    any_of = "|".join(r"\s+".join(map(re.escape, phrase.split())) for phrase in phrases)
+    return re.compile(rf"(?<!\w)(?:{any_of})(?!\w)", re.IGNORECASE)
 
 
 def texts_of_python(source: str) -> Iterator[Text]:
@@ -66,7 +67,7 @@ def texts_of(path: Path) -> Iterator[Text]:
     match path.suffix:
         case ".py":
             yield from texts_of_python(source)
-        case ".ts":
+        case ".ts" | ".tsx":
             yield from texts_of_typescript(source)
         case ".ipynb":
             for cell in json.loads(source)["cells"]:
@@ -80,7 +81,7 @@ def files() -> list[Path]:
     found = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")]
     for folder, suffixes in {
         "workbench": {".py"},
-        "extensions/src": {".ts"},
+        "extensions/src": {".ts", ".tsx"},
         "docs": {".md"},
         "notebooks": {".ipynb"},
         "search_spaces": {".yaml"},
@@ -91,13 +92,13 @@ def files() -> list[Path]:
 
 def findings(path: Path, words: dict[str, str]) -> Iterator[str]:
     """Yield where a file uses a phrase of the list."""
-    patterns = {phrase: as_pattern(phrase) for phrase in words}
+    pattern = as_pattern(words)
     for line, text in texts_of(path):
-        for phrase, pattern in patterns.items():
-            for found in pattern.finditer(text):
-                where = f"{path.relative_to(ROOT)}:{line + text.count(chr(10), 0, found.start())}"
-                around = " ".join(text[max(0, found.start() - 40) : found.end() + 40].split())
-                yield f"{where}: '{phrase}' (write: {words[phrase]}): ... {around} ..."
+        for found in pattern.finditer(text):
+            phrase = " ".join(found[0].lower().split())
+            where = f"{path.relative_to(ROOT)}:{line + text.count(chr(10), 0, found.start())}"
+            around = " ".join(text[max(0, found.start() - 40) : found.end() + 40].split())
+            yield f"{where}: '{phrase}' (write: {words[phrase]}): ... {around} ..."
 
 
 def test_no_phrase_of_the_word_list_is_used() -> None:

@@ -3,7 +3,8 @@ import type { Host, Level } from "./host";
 import { hiddenSubscription, subscriptionOf, type Form, type Window } from "./subscription";
 import type { State, ViewState } from "./state";
 import type { Theme } from "./theme";
-import type { Action, Done, Offer, Problem, ActionSnippet, Subscription } from "./types";
+import type { Action, Done, Offer, Problem, ActionSnippet } from "./action_types";
+import type { Subscription } from "./types";
 
 /** What has changed: which run is shown, what is shown of it, or only what is known. */
 export type Change = "run" | "view" | "data";

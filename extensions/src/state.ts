@@ -3,6 +3,7 @@ import { Curve } from "./curve";
 import { FrameError, type Frame } from "./frames";
 import type { Level } from "./host";
 import type { Connection } from "./transport";
+import type { Problem } from "./action_types";
 import type {
   ChartQuery,
   ChartUpdate,
@@ -12,7 +13,6 @@ import type {
   ComparisonQuery,
   LogLine,
   Subscription,
-  Problem,
   MachinesHistory,
   MachinesStatus,
   RunItem,

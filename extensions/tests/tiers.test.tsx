@@ -7,7 +7,7 @@ import { TiersConnection } from "../src/tiers/connection";
 import { partsOf } from "../src/tiers/curve";
 import type { SchedulerPoint, TiersPicture, TiersRun, TiersStatus } from "../src/tiers/types";
 import { Tiers } from "../src/views/tiers";
-import type { ExperimentFile } from "../src/types";
+import type { ExperimentFile } from "../src/action_types";
 import { buildController } from "./view_builder";
 import { FakeKernel } from "./fake_kernel";
 

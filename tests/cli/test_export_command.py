@@ -222,33 +222,29 @@ def test_the_schema_for_editors_describes_every_section(shell: Shell) -> None:
     assert set(schema["properties"]) == set(Experiment.model_fields)
 
 
-def test_the_doctor_finds_runs_that_train_nothing(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_doctor_finds_runs_that_train_nothing_and_a_broken_store_first(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("WORKBENCH_HOME", str(shell.folder / "home"))  # not that of a busy head
+    monkeypatch.setenv("WORKBENCH_CACHE", str(shell.folder / "cache"))
     with Store.open(str(shell.folder / "store.sqlite")) as store:
         run_id = store.create_run(Experiment(**EXPERIMENT))
         proposed = trial_events(0, at_s=-100)[0]
         note = Noted(level="info", message="waits for workers: run a has 2", time_unix_s=proposed.time_unix_s)
         append(store, run_id, [*begin(-100), proposed, note])
 
-    [found] = [item for item in shell.json("doctor")["findings"] if item["subject"] == "run"]
+    healthy = shell.json("doctor")
 
+    assert healthy["ok"]
+    findings = {finding["subject"]: finding for finding in healthy["findings"]}
+    assert {"python", "torch", "torch devices", "hardware", "store", "ray head", "data cache"} <= set(
+        findings
+    )
+    found = findings["run"]
     assert found["state"] == "notable"
     assert found["text"].startswith(f"{run_id} has not trained for ")
     assert found["text"].endswith("waits for workers: run a has 2")
     assert f"workbench stop {run_id}" in found["fix"]
-
-
-def test_the_doctor_finds_a_broken_store_first_and_says_so(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("WORKBENCH_HOME", str(shell.folder / "home"))
-    monkeypatch.setenv("WORKBENCH_CACHE", str(shell.folder / "cache"))
-    healthy = shell.json("doctor")
-    assert healthy["ok"]
-    subjects = [finding["subject"] for finding in healthy["findings"]]
-    assert {"python", "torch", "torch devices", "hardware", "store", "ray head", "data cache"} <= set(
-        subjects
-    )
 
     (shell.folder / "file").write_text("")
     code, out, _ = shell("doctor", "--store", str(shell.folder / "file" / "store.sqlite"))

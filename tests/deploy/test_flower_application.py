@@ -60,7 +60,7 @@ def task(folder: Path, **changes: Any) -> TrialTask:
         model=changes.get("model", "mlp"), data="digits", seed=3, federated=federated,
         objectives=[{"metric": "val_loss", "goal": "minimize"}], search={"lr": {"value": 0.05}},
         training={
-            "epochs": NUM_ROUNDS, "global_batch": 32, "reference_batch": 32, "optimizer": "sgd",
+            "epochs": NUM_ROUNDS, "global_batch": 96, "reference_batch": 96, "optimizer": "sgd",
             **changes.get("training", {}),
         },
     )  # fmt: skip

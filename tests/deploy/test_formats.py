@@ -90,7 +90,6 @@ def test_a_format_that_answers_otherwise_is_refused_and_leaves_nothing(tmp_path:
 @pytest.mark.parametrize(
     ("model", "data", "values"),
     [
-        ("mlp", "digits", {"hidden_width": 8}),
         ("forecaster", {"name": "series", "targets": ["load"], "lookback": 12, "horizon": 3}, {}),
         ("detector", {"name": "boxes"}, {"width": 4}),
     ],

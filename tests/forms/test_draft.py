@@ -45,7 +45,7 @@ def fields_of(draft: Draft) -> list[str | None]:
     return [problem.field for problem in draft.problems]
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(experiments())
 def test_the_way_through_yaml_and_python_and_back_changes_nothing(experiment: Experiment) -> None:
     draft = Draft(experiment)
@@ -126,7 +126,7 @@ def act(draft: Draft, action: tuple[Any, ...]) -> None:
             getattr(draft, name)(*arguments)
 
 
-@settings(max_examples=75)
+@settings(max_examples=40)
 @given(edits)
 @example([("write_yaml", "1: 2")])
 @example([("write_yaml", "name: 2020-99-99\nmodel: 1")])
@@ -153,7 +153,7 @@ def test_whatever_is_done_nothing_breaks_and_the_last_right_experiment_is_kept(a
     json.dumps(to_message(state_of(draft)), allow_nan=False)
 
 
-@settings(max_examples=50)
+@settings(max_examples=30)
 @given(edits)
 def test_undo_takes_back_everything_and_redo_does_it_again(actions: list[Any]) -> None:
     draft = Draft()

@@ -2,21 +2,26 @@
 
 from pathlib import Path
 
+import pytest
+
 import workbench
 from workbench.experiment.changing import CHANGEABLE
-from workbench.live_feed import tiers_typescript
+from workbench.live_feed import action_typescript, tiers_typescript
 from workbench.live_feed.typescript import typescript
 
-SOURCES = Path(workbench.__file__).parents[1] / "extensions" / "src"
+FRONT_END = Path(workbench.__file__).parents[1]
+FILES = {
+    "extensions/src/types.ts": (typescript, "typescript"),
+    "extensions/src/action_types.ts": (action_typescript.typescript, "action_typescript"),
+    "extensions/src/tiers/types.ts": (tiers_typescript.typescript, "tiers_typescript"),
+}
 
 
-def test_the_types_of_the_front_end_are_those_of_the_models():
-    assert (SOURCES / "types.ts").read_text(encoding="utf-8") == typescript(), (
-        "run: python -m workbench.live_feed.typescript > extensions/src/types.ts"
-    )
-    written = (SOURCES / "tiers" / "types.ts").read_text(encoding="utf-8")
-    assert written == tiers_typescript.typescript(), (
-        "run: python -m workbench.live_feed.tiers_typescript > extensions/src/tiers/types.ts"
+@pytest.mark.parametrize("path", FILES)
+def test_the_types_of_the_front_end_are_those_of_the_models(path: str):
+    source, module = FILES[path]
+    assert (FRONT_END / path).read_text(encoding="utf-8") == source(), (
+        f"run: python -m workbench.live_feed.{module} > {path}"
     )
 
 

@@ -5,6 +5,8 @@ from scipy.optimize import least_squares
 
 from workbench.performance.least_squares import jacobian, minimise
 
+FIRST, SECOND = np.eye(2)
+
 
 def test_it_finds_what_scipy_finds() -> None:
     random = np.random.default_rng(0)
@@ -25,7 +27,7 @@ def test_it_finds_what_scipy_finds() -> None:
 def test_the_least_of_several_minima_wins() -> None:
     # (x^2 - 1)^2 with a slope: the minimum near -1 is lower than that near +1.
     found = minimise(
-        lambda at: np.array([4.0 * (at[0] ** 2 - 1.0), at[0] + 2.0]),
+        lambda at: FIRST * 4.0 * (at[0] ** 2 - 1.0) + SECOND * (at[0] + 2.0),
         np.zeros(1), np.full(1, 100.0), [np.array([1.5]), np.array([-1.5])],
     )  # fmt: skip
     assert -1.1 < found[0] < -0.9
@@ -33,13 +35,15 @@ def test_the_least_of_several_minima_wins() -> None:
 
 def test_belief_decides_what_data_do_not_say() -> None:
     found = minimise(
-        lambda at: np.array([at[0] + at[1] - 3.0]) * 1e3, np.array([1.0, 0.0]), np.array([1.0, 1.0]),
+        lambda at: np.full(1, 1e3) * (at[0] + at[1] - 3.0), np.array([1.0, 0.0]), np.array([1.0, 1.0]),
         [np.zeros(2)],
     )  # fmt: skip
     np.testing.assert_allclose(found, [2.0, 1.0], atol=1e-3)
 
 
 def test_derivatives() -> None:
-    values, derivatives = jacobian(lambda at: np.array([at[0] ** 2, at[0] * at[1]]), np.array([3.0, 2.0]))
+    values, derivatives = jacobian(
+        lambda at: FIRST * at[0] ** 2 + SECOND * at[0] * at[1], np.array([3.0, 2.0])
+    )
     np.testing.assert_allclose(values, [9.0, 6.0])
     np.testing.assert_allclose(derivatives, [[6.0, 0.0], [2.0, 3.0]], atol=1e-4)

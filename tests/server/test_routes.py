@@ -148,23 +148,20 @@ class TestReading:
         assert "sandbox" in answer.headers["Content-Security-Policy"]
         assert "allow-same-origin" not in answer.headers["Content-Security-Policy"]
 
-    @pytest.mark.parametrize(
-        ("path", "status"),
-        [
-            (("runs", "nothing"), 404),
-            (("runs", "last", "trials", "99"), 404),
-            (("runs", "last", "figures", "nothing"), 404),
-            (("runs", "..", "events"), 404),
-            (("runs", "%2e%2e%2fetc"), 404),
-            (("runs", "a'; drop table runs"), 404),
-            (("nothing",), 404),
-        ],
-    )
-    async def test_what_is_not_there_is_refused_with_a_problem(self, jp_fetch, run_id, path, status):
-        with pytest.raises(HTTPClientError) as caught:
-            await jp_fetch("workbench", "api", *path)
-        assert caught.value.code == status
-        assert b"Traceback" not in (caught.value.response.body if caught.value.response else b"")
+    async def test_what_is_not_there_is_refused_with_a_problem(self, jp_fetch, run_id):
+        for path in (
+            ("runs", "nothing"),
+            ("runs", "last", "trials", "99"),
+            ("runs", "last", "figures", "nothing"),
+            ("runs", "..", "events"),
+            ("runs", "%2e%2e%2fetc"),
+            ("runs", "a'; drop table runs"),
+            ("nothing",),
+        ):
+            with pytest.raises(HTTPClientError) as caught:
+                await jp_fetch("workbench", "api", *path)
+            assert caught.value.code == 404, path
+            assert b"Traceback" not in (caught.value.response.body if caught.value.response else b"")
 
     async def test_experiments_and_notebooks_below_the_folder_are_offered_and_examples_after_them(
         self, jp_fetch, jp_root_dir
@@ -212,9 +209,8 @@ class TestLooking:
         assert any("failed (oom)" in line["text"] for line in frame.head["log"]["lines"])
         assert frame.head["resources"]["nodes"][0]["num_cpus"] >= 1
 
-    @pytest.mark.parametrize(
-        "body",
-        [
+    async def test_a_look_that_is_none_is_refused_by_its_field(self, post, run_id):
+        for body in (
             "{",
             "[]",
             {"type": "subscribe", "number": 1, "subscription": {"nothing": 1}},
@@ -223,13 +219,11 @@ class TestLooking:
             {"type": "subscribe", "number": -1, "subscription": {}},
             json.dumps({"type": "subscribe", "number": 1, "subscription": {"run": "x" * 300}}),
             "x" * 100_000,
-        ],
-    )
-    async def test_a_look_that_is_none_is_refused_by_its_field(self, post, run_id, body):
-        with pytest.raises(HTTPClientError) as caught:
-            await post("update", body=body)
-        assert caught.value.code == 400
-        assert json.loads(caught.value.response.body)["problem"]
+        ):
+            with pytest.raises(HTTPClientError) as caught:
+                await post("update", body=body)
+            assert caught.value.code == 400, body
+            assert json.loads(caught.value.response.body)["problem"]
 
 
 class TestWhoMay:
@@ -354,9 +348,8 @@ class TestAsking:
         assert done["command"] == f"workbench export {run_id} --to best"
         assert (jp_root_dir / "best" / "experiment.yaml").exists()
 
-    @pytest.mark.parametrize(
-        ("body", "field"),
-        [
+    async def test_what_cannot_be_asked_is_refused_by_its_field(self, post, run_id):
+        refused: list[tuple[dict[str, Any], str]] = [
             ({"kind": "format_disk"}, "kind"),
             ({"kind": "stop"}, "run"),
             ({"kind": "set", "run": "last", "arguments": {"lr": 1}}, "lr"),
@@ -369,33 +362,27 @@ class TestAsking:
             ({"kind": "export", "run": "last", "arguments": {"to": ["x"]}}, "to"),
             ({"kind": "start", "arguments": {"path": "a" * 5000}}, "arguments"),
             ({"kind": "start", "arguments": {"path": "a.yaml", "name": {"a": 1}}}, "name"),
-        ],
-    )
-    async def test_what_cannot_be_asked_is_refused_by_its_field(self, post, run_id, body: Any, field: str):
-        with pytest.raises(HTTPClientError) as caught:
-            await post("actions", body=body)
-        assert caught.value.code == 400
-        assert json.loads(caught.value.response.body)["field"] == field
+        ]
+        for body, field in refused:
+            with pytest.raises(HTTPClientError) as caught:
+                await post("actions", body=body)
+            assert caught.value.code == 400, body
+            assert json.loads(caught.value.response.body)["field"] == field
 
-    @pytest.mark.parametrize(
-        ("address", "problem"),
-        [
+    async def test_a_cluster_that_is_none_is_told_at_its_field(self, post, jp_root_dir, run_id):
+        (jp_root_dir / "right.yaml").write_text(Experiment(**EXPERIMENT).to_yaml())
+        for address, problem in (
             ("head", "'head' is not an address of a cluster"),
             ("http://me:secret@head:8265", "must not contain a user name or a password"),
             ("127.0.0.1:1", "nothing answers at 127.0.0.1:1"),
-        ],
-    )
-    async def test_a_cluster_that_is_none_is_told_at_its_field(
-        self, post, jp_root_dir, run_id, address: str, problem: str
-    ):
-        (jp_root_dir / "right.yaml").write_text(Experiment(**EXPERIMENT).to_yaml())
-        arguments = {"path": "right.yaml", "address": address}
-        with pytest.raises(HTTPClientError) as caught:
-            await post("actions", body={"kind": "start", "arguments": arguments})
-        told = json.loads(caught.value.response.body)
-        assert told["field"] == "address"
-        assert problem in told["problem"]
-        assert "secret" not in json.dumps(told)
+        ):
+            arguments = {"path": "right.yaml", "address": address}
+            with pytest.raises(HTTPClientError) as caught:
+                await post("actions", body={"kind": "start", "arguments": arguments})
+            told = json.loads(caught.value.response.body)
+            assert told["field"] == "address"
+            assert problem in told["problem"]
+            assert "secret" not in json.dumps(told)
 
     async def test_a_wrong_experiment_is_refused_as_on_the_command_line(self, post, jp_root_dir, run_id):
         (jp_root_dir / "wrong.yaml").write_text("train: a.b:c\nobjectives: [{metric: x, goal: upwards}]\n")

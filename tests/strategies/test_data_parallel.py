@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -29,11 +30,9 @@ OPTIMIZERS = {
     "adamw": lambda parameters: torch.optim.AdamW(parameters, eps=1e-3),
 }
 CASES = [
-    (strategy, micro_batch, optimizer, clip_norm)
-    for strategy in OF_SEVERAL
-    for micro_batch in (12, 5)
-    for optimizer, clip_norm in (("sgd", None), ("adamw", 0.5))
+    (strategy, *settings) for strategy in OF_SEVERAL for settings in ((12, "sgd", None), (5, "adamw", 0.5))
 ]
+"""Strategies, sizes of micro batches, optimizers, and the norms to which gradients are clipped."""
 
 
 class Net(nn.Module):
@@ -121,6 +120,13 @@ def train_cases(rank: int, num_workers: int, meeting: str, cases: list[Any]) -> 
     return results
 
 
+@cache
+def train_alone(optimizer: str, clip_norm: float | None) -> tuple[list[float], dict[str, torch.Tensor]]:
+    alone = make("single", Worker(), optimizer=optimizer, clip_norm=clip_norm)
+    losses = train(alone, Worker(), GLOBAL_BATCH)
+    return losses, alone.state()["model"]
+
+
 @pytest.fixture(scope="module", params=[2, 3])
 def trained(request: pytest.FixtureRequest) -> dict[Any, Any]:
     """What groups of 2 and of 3 workers made of every case."""
@@ -129,10 +135,7 @@ def trained(request: pytest.FixtureRequest) -> dict[Any, Any]:
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_n_workers_train_parameter_for_parameter_like_one(case: Any, trained: dict[Any, Any]) -> None:
-    _, _, optimizer, clip_norm = case
-    alone = make("single", Worker(), optimizer=optimizer, clip_norm=clip_norm)
-    expected_losses = train(alone, Worker(), GLOBAL_BATCH)
-    expected = alone.state()["model"]
+    expected_losses, expected = train_alone(*case[2:])
     losses, model = trained[case]
     assert losses == pytest.approx(expected_losses, rel=2e-5)
     assert model.keys() == expected.keys()

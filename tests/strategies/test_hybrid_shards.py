@@ -31,6 +31,8 @@ from workbench.training.source import WorkerBatch
 
 NUM_WORKERS, SHARD = 4, 2
 NAMES = tuple(name for name in OF_SEVERAL if capabilities_of(name).takes_shard)
+OTHERS = {name: OF_SEVERAL[number :: len(NAMES)] for number, name in enumerate(NAMES)}
+"""Where a state of each is continued: it is that of one worker, so that each of the others takes one."""
 CASES: list[Any] = [(name, *rest) for name in NAMES for rest in ((12, "sgd", None), (5, "adamw", 0.5))]
 
 
@@ -73,7 +75,7 @@ def hand_over(rank: int, group: Group, saved: bytes) -> dict[str, bytes]:
         train(strategy, worker, 6, range(2, 4))
         sent = group.broadcast(written(strategy.state()))
         strategy.close()
-        for other in OF_SEVERAL:
+        for other in OTHERS[name]:
             theirs = member(other, rank, group)
             continued = make(other, theirs, optimizer="adamw")
             continued.load(torch.load(io.BytesIO(sent), weights_only=False))
@@ -134,7 +136,7 @@ def test_a_state_of_one_worker_continues_and_then_in_any_strategy(together: Any)
     alone = make("single", Worker(), optimizer="adamw")
     train(alone, Worker(), GLOBAL_BATCH)
     expected, found = alone.state()["model"], together[1]
-    assert set(found) == {f"{name} {other}" for name in NAMES for other in OF_SEVERAL}
+    assert set(found) == {f"{name} {other}" for name in NAMES for other in OTHERS[name]}
     for way, saved in found.items():
         for name, values in torch.load(io.BytesIO(saved)).items():
             torch.testing.assert_close(values, expected[name], rtol=1e-4, atol=1e-5, msg=f"{way}: {name}")

@@ -48,7 +48,7 @@ def loss(params: Any, _rung: int = 1) -> float:
 
 @pytest.mark.parametrize("name", ["auto", "tpe", "random"])
 @given(data=st.data())
-@settings(max_examples=4)
+@settings(max_examples=2)
 def test_proposals_lie_in_the_space_in_force_and_are_those_of_a_rebuilt_study(
     name: str, data: st.DataObject
 ) -> None:

@@ -102,7 +102,7 @@ def earlier_run(experiment: Experiment, num: int) -> list[PriorTrialAdded]:
 @pytest.mark.parametrize("name", OPTIONS)
 @given(data=st.data())
 @settings(max_examples=4)
-def test_rebuilt_study_proposes_the_same_at_every_prefix(name: str, data: st.DataObject) -> None:
+def test_rebuilt_study_proposes_the_same_at_any_prefix(name: str, data: st.DataObject) -> None:
     several = name != "cmaes" and data.draw(st.booleans(), label="several objectives")
     changes: dict[str, Any] = {"repeats": data.draw(st.sampled_from([1, 1, 2]), label="repeats")}
     if several:
@@ -133,8 +133,11 @@ def test_rebuilt_study_proposes_the_same_at_every_prefix(name: str, data: st.Dat
         drive.study.apply(event)
     open_trials: list[int] = []
     rungs: dict[int, int] = {}
-    for _ in range({"gp": 6, "cmaes": 12}.get(name, 25)):
+    first = data.draw(st.integers(0, 2), label="first prefix")
+    for number in range({"gp": 6, "cmaes": 12}.get(name, 25)):
         step(drive, data.draw, open_trials, rungs)
+        if number % 3 != first:  # to rebuild and ask twice takes most of the time
+            continue
         live, rebuilt = copy.deepcopy(drive.study), drive.rebuilt()
         assert rebuilt.exhausted == live.exhausted
         assert rebuilt.ask() == live.ask()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
-from test_gang_training import experiment, train, weights
+from test_gang_training import FEW_STEPS, experiment, train, weights
 
 from tests.builders.ways import OF_SEVERAL
 from tests.services.process_group import run_together
@@ -25,8 +25,8 @@ DIVIDED = tuple(name for name in OF_SEVERAL if not capabilities_of(name).holds_w
 
 def text_of(strategy: str, workers: int, epochs: int = 3) -> str:
     return experiment(
-        model="mlp", plan={"workers": workers, "strategy": strategy, "micro_batch": 8},
-        training={"optimizer": "adamw", "average_decay": 0.9, "epochs": epochs},
+        model="mlp", plan={"workers": workers, "strategy": strategy, "micro_batch": 60},
+        training={**FEW_STEPS, "optimizer": "adamw", "average_decay": 0.9, "epochs": epochs},
     )  # fmt: skip
 
 
@@ -37,7 +37,7 @@ def train_in_parts(rank: int, num_workers: int, meeting: str, folder: str) -> li
     for way, limit in (("whole", usual), ("parts", 0)):
         checkpoint.IN_PARTS_FROM_BYTES = limit
         for number, name in enumerate(DIVIDED):
-            stop = f"checkpoint_saved {45 * (number + 1)}"
+            stop = f"checkpoint_saved {6 * (number + 1)}"
             at = f"{meeting}-{way}-{name}"
             ended, _ = train(rank, num_workers, at, text_of(name, num_workers), f"{folder}/{way}", stop)
             found.append((ended.state, ended.step, ended.traceback))
@@ -48,7 +48,7 @@ def train_in_parts(rank: int, num_workers: int, meeting: str, folder: str) -> li
 def test_strategies_hand_a_training_over_in_parts(tmp_path: Path) -> None:
     for answer in run_together(train_in_parts, 2, str(tmp_path)):
         for number, (state, step, problem) in enumerate(answer):
-            assert (state, step) == ("stopped", 45 * (number % len(DIVIDED) + 1)), problem
+            assert (state, step) == ("stopped", 6 * (number % len(DIVIDED) + 1)), problem
     files = {path.name for path in (tmp_path / "parts" / "checkpoints").glob("*.pt")}
     parts = {name for name in files if name.endswith(".part.pt")}
     assert files - parts == {"last.pt", "best.pt"}

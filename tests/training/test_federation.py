@@ -87,7 +87,8 @@ def test_a_proximal_term_of_0_is_fedavg_and_a_large_one_holds_clients_back(tmp_p
     moved = {}
     for proximal in (None, 0.0, 5.0):
         given = {} if proximal is None else {"proximal": proximal}
-        ended, _ = train(experiment({"local_epochs": 3, **given}), tmp_path / str(proximal))
+        order = experiment({"local_epochs": 3, **given}, training={"global_batch": 64})
+        ended, _ = train(order, tmp_path / str(proximal))
         assert ended.state == "complete", ended.traceback
         moved[proximal] = sum(
             float(value.square().sum()) for value in weights(tmp_path / str(proximal)).values()
@@ -126,8 +127,10 @@ def federate_all_on(rank: int, num_workers: int, meeting: str, texts: dict[str, 
 
 
 def test_two_workers_give_what_one_gives_bit_for_bit(tmp_path: Path) -> None:
-    plain, secure = experiment(EVERYTHING), experiment({**EVERYTHING, "secure": True})
-    orders = {"plain": plain, "secure": secure}
+    orders = {
+        name: experiment({**EVERYTHING, **others}, training={"global_batch": 64})
+        for name, others in (("plain", {}), ("secure", {"secure": True}))
+    }
     texts = {name: order.model_dump_json() for name, order in orders.items()}
     answers, silent = run_together(federate_all_on, 2, texts, str(tmp_path))
     assert all(events == [] for _, events in silent.values()), "rank 0 alone reports"
@@ -142,7 +145,8 @@ def test_two_workers_give_what_one_gives_bit_for_bit(tmp_path: Path) -> None:
 @pytest.mark.parametrize("server", ["fedavgm", "fedyogi"])
 def test_a_federation_resumes_as_if_nothing_had_happened(server: str, tmp_path: Path) -> None:
     order = experiment(
-        {**EVERYTHING, "server": server}, training={"epochs": 4, "schedule": "cosine", "optimizer": "adam"}
+        {**EVERYTHING, "server": server},
+        training={"epochs": 3, "global_batch": 64, "schedule": "cosine", "optimizer": "adam"},
     )
     whole, reported = train(order, tmp_path / "whole")
     stopped, before = train(order, tmp_path / "broken", stop_at="checkpoint_saved 2")

@@ -17,6 +17,9 @@ from workbench.experiment import Experiment
 from workbench.plan import PartialPlan
 from workbench.training import TrialTask, checkpoint, ranks, run_trial
 
+FEW_STEPS = {"epochs": 2, "global_batch": 240}
+"""Six an epoch, the last of them smaller than the others."""
+
 
 def experiment(**fields: Any) -> str:
     training = {"epochs": 3, "global_batch": 32, "lr": 0.01, **fields.pop("training", {})}
@@ -61,7 +64,8 @@ def test_two_workers_go_on_in_the_middle_of_an_epoch_as_if_nothing_had_happened(
     strategy: str, tmp_path: Path
 ) -> None:
     text = experiment(
-        plan={"workers": 2, "strategy": strategy}, training={"checkpoint_after": 1e-9, "optimizer": "adamw"}
+        plan={"workers": 2, "strategy": strategy},
+        training={**FEW_STEPS, "checkpoint_after": 1e-9, "optimizer": "adamw"},
     )
     answers = run_together(train_whole_and_broken, 2, text, str(tmp_path))
     whole, stopped, resumed, before, after = answers[0]
@@ -69,7 +73,7 @@ def test_two_workers_go_on_in_the_middle_of_an_epoch_as_if_nothing_had_happened(
     saved = [event for event in before if isinstance(event, CheckpointSaved)]
     assert [event.step for event in saved] == [1]
     reports = [event for event in after if isinstance(event, TrialReported)]
-    assert [event.epoch for event in reports if event.values.get("val_accuracy")] == [1.0, 2.0, 3.0]
+    assert [event.epoch for event in reports if event.values.get("val_accuracy")] == [1.0, 2.0]
     assert resumed.values == pytest.approx(whole.values, rel=1e-9)
     for name, expected in weights(tmp_path / "whole").items():
         # Units were dropped, on each worker others: the generators of both went on where they were.
@@ -320,7 +324,7 @@ def test_a_function_that_asks_for_its_worker_gets_one_also_where_it_is_alone() -
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw", "rmsprop"])
 def test_every_optimizer_trains_shards(optimizer: str, tmp_path: Path) -> None:
-    text = experiment(plan={"workers": 2, "strategy": "fsdp"}, training={"optimizer": optimizer, "epochs": 1})
+    text = experiment(plan={"workers": 2, "strategy": "fsdp"}, training={**FEW_STEPS, "optimizer": optimizer})
     for ended, _ in run_together(train_whole, 2, text, str(tmp_path)):
         assert ended.state == "complete", ended.traceback
 

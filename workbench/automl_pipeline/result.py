@@ -28,7 +28,7 @@ from workbench.automl_pipeline.scores import scores_of
 from workbench.automl_pipeline.targets import Task
 from workbench.automl_pipeline.task_detection import as_samples, read_labelled
 from workbench.errors import DataError, RunError, Suggestion
-from workbench.experiment.automatic import HELD_OUT, is_automatic
+from workbench.experiment.automl import HELD_OUT, is_automl
 from workbench.formatting import format_percent
 from workbench.runs.handle import Run, attach
 from workbench.runs.notebook_output import bundle
@@ -62,7 +62,7 @@ class AutoML:
         Raises:
             RunError: If it is not an AutoML run.
         """
-        if not is_automatic(run.experiment):
+        if not is_automl(run.experiment):
             raise RunError(
                 f"run {run.run_id} is not an AutoML run",
                 next_step="Attach to it with: wb.attach(...)",

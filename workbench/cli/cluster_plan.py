@@ -73,6 +73,7 @@ def plan(
     """
     from workbench.provisioning.catalogue import SHIPPED, read_catalogue
     from workbench.provisioning.evidence import evidence_of
+    from workbench.provisioning.fastest_plans import FastestPlans
     from workbench.provisioning.offers import Requirements, compare
     from workbench.provisioning.recommendation import sentences
     from workbench.runs import read_experiment
@@ -97,8 +98,10 @@ def plan(
     with open_existing_store() as store:
         evidence = evidence_of(store, experiment, file=file)
 
+    plans = FastestPlans(experiment)
+
     def compare_for(requirements: Requirements) -> list[Offer]:
-        return compare(experiment, evidence, known, requirements)
+        return compare(experiment, evidence, known, requirements, plans)
 
     offers = compare_for(requirements)
     summary = list(

@@ -22,7 +22,7 @@ from workbench.cli.options import command_line, write_for_shell
 from workbench.cli.output import echo, make_console, print_json, print_note
 from workbench.errors import PROBLEMS_VARIABLE, RunError, StoreUnavailableError
 from workbench.events import FINISHED_RUN_STATES, DriverStarted, Noted, RunState
-from workbench.experiment.automatic import is_automatic
+from workbench.experiment.automl import is_automl
 from workbench.formatting import format_count, format_duration, format_params, format_value, printable
 from workbench.head import local_head
 from workbench.history import History
@@ -225,7 +225,7 @@ def _print_failures(run: Run, history: History) -> None:
 def _make_view(run: Run, history: History, *, stderr: bool) -> View:
     from workbench.cli.live_table import LinesView, LiveView
 
-    if is_automatic(run.experiment):
+    if is_automl(run.experiment):
         from workbench.cli.automl_progress import CandidatesView
 
         return CandidatesView(history, stderr)

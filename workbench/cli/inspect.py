@@ -38,7 +38,7 @@ from workbench.cli.output import (
     print_json,
 )
 from workbench.cli.remote import remote_capable
-from workbench.experiment.automatic import is_automatic
+from workbench.experiment.automl import is_automl
 from workbench.experiment.changing import describe_changes
 from workbench.experiment.energy_units import format_energy
 from workbench.experiment.trial_value import describe_shown_values
@@ -210,13 +210,13 @@ def print_run(run: Run, num_trials: int) -> None:
         console.print()
         for line in lines_of(advice):
             console.print(Text(line))
-    automatic = is_automatic(history.experiment)
+    is_from_automl = is_automl(history.experiment)
     for at, line in enumerate(result_lines(history)):
         console.print(Text(line if at else f"\n{line}", style="" if at else "bold"))
-    if not automatic:
+    if not is_from_automl:
         print_best(console, history)
     if history.trials and num_trials:
-        if automatic:
+        if is_from_automl:
             (table, rest), noun = candidates_table(history, num_trials), "candidate"
         else:
             shown, noun = _ordered(history)[:num_trials], "trial"
@@ -260,7 +260,7 @@ def trials_table(history: History, trials: list[Trial]) -> Table:
 def _facts(run: Run, history: History) -> list[str]:
     row = run.row
     counts = format_counts(history)
-    if is_automatic(history.experiment) and history.trials:
+    if is_automl(history.experiment) and history.trials:
         counts = describe_candidates(history)
     content = "advice" if run.is_advice else counts or "no trials yet"
     lines = [f"started {format_age(time.time() - row.created_unix_s)}, {content}"]
@@ -277,7 +277,7 @@ def _facts(run: Run, history: History) -> list[str]:
     lines += [] if (now := run.preparation) is None else [f"before its first trial: {now}"]
     if row.owner is not None and row.state in ("running", "stopping", "waiting"):
         lines.append(f"driven by process {row.owner.pid} on {row.owner.host}")
-    if history.trials and not is_automatic(history.experiment):
+    if history.trials and not is_automl(history.experiment):
         lines.append(f"value of a trial: {describe_shown_values(history.experiment)}")
     if thinned := describe_reports(history.trials.values()):
         lines.append(thinned)

@@ -7,7 +7,7 @@ from typing import Any
 
 from workbench.actions import ACTIONS, Action, Argument, Standing, snippet_of
 from workbench.events import RunState
-from workbench.experiment.automatic import is_automatic
+from workbench.experiment.automl import is_automl
 from workbench.experiment.changing import values_of
 from workbench.formatting import format_duration, format_value
 from workbench.history import History, Trial
@@ -43,7 +43,7 @@ def offers_of_trial(run_id: str, state: RunState, history: History, trial: Trial
     standing = Standing(
         state=state, trial_state=trial.state, trains_model=_trains_models(history),
         has_choice=chosen_by_hand(history) is trial,
-        can_be_chosen=can_be_chosen(history, trial) and not is_automatic(history.experiment),
+        can_be_chosen=can_be_chosen(history, trial) and not is_automl(history.experiment),
     )  # fmt: skip
     return tuple(
         _offer(action, run_id, history, trial.params, trial.number)
@@ -54,7 +54,7 @@ def offers_of_trial(run_id: str, state: RunState, history: History, trial: Trial
 
 def _trains_models(history: History) -> bool:
     """Return whether a trial leaves a model that stands for itself; one of AutoML is that of one fold."""
-    return history.experiment.trains_model and not is_automatic(history.experiment)
+    return history.experiment.trains_model and not is_automl(history.experiment)
 
 
 def _offer(
@@ -78,7 +78,7 @@ def _offer(
     for argument in action.arguments:
         if argument.default is not None:
             given[argument.name] = argument.default(run_id, given)
-    is_result = action.kind == "export" and trial is None and is_automatic(history.experiment)
+    is_result = action.kind == "export" and trial is None and is_automl(history.experiment)
     shown = [one for one in action.fields if not (is_result and one.name in ("trial", "format"))]
     formats = formats_of(history.experiment, of_trial=trial is not None)
     fields = tuple(

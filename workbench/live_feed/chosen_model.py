@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from workbench.experiment.automatic import is_automatic
+from workbench.experiment.automl import is_automl
 from workbench.formatting import format_duration, format_number
 from workbench.history import History
 from workbench.plots.prepare_model import model_figures, prepare_leaderboard
@@ -67,7 +67,7 @@ def candidates(history: History) -> Candidates | None:
     Args:
         history: The run.
     """
-    if history.result is not None or not history.trials or not is_automatic(history.experiment):
+    if history.result is not None or not history.trials or not is_automl(history.experiment):
         return None
     # Loaded for such runs only.
     from workbench.automl_pipeline.candidate_results import describe_counts, ranked_candidates, score_labels

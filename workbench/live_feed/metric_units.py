@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from workbench.experiment import Experiment
-from workbench.experiment.automatic import is_automatic
+from workbench.experiment.automl import is_automl
 
 
 def shown_as(experiment: Experiment, metric: str) -> tuple[str, float]:
@@ -13,7 +13,7 @@ def shown_as(experiment: Experiment, metric: str) -> tuple[str, float]:
         experiment: The experiment of the run.
         metric: The metric, as trials report it.
     """
-    if not is_automatic(experiment):
+    if not is_automl(experiment):
         return metric, 1.0
     # Loaded for such runs only.
     from workbench.automl_pipeline.candidate_results import metrics_in_unit_of_target

@@ -8,7 +8,7 @@ from typing import Any
 from workbench.actions import write_for_panel
 from workbench.advisor.advice_card import card_of
 from workbench.events import FINISHED_RUN_STATES
-from workbench.experiment.automatic import is_automatic
+from workbench.experiment.automl import is_automl
 from workbench.experiment.changing import CHANGEABLE, values_of
 from workbench.formatting import format_count, format_value
 from workbench.history import History, failure_groups, only_failures, verdicts_of
@@ -83,7 +83,7 @@ def summary_of(row: RunRow, history: History, *, is_advice: bool) -> RunItem:
             "progress": _part(row, history, is_advice=is_advice),
             "best": _best_words(history),
             "num_trials": len(history.trials),
-            "num_candidates": history.num_configurations() if is_automatic(history.experiment) else None,
+            "num_candidates": history.num_configurations() if is_automl(history.experiment) else None,
             "spark": () if history.best() is None else _best_so_far(history),
             "goal": history.objectives[0].goal,
         }

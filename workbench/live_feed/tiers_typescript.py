@@ -20,10 +20,8 @@ _PROTOCOL = (TiersHello, RunTiers, StopTiers, TiersPicture, TiersStatus, TiersRu
 
 def typescript() -> str:
     """Return the TypeScript source of all types of the view of tiers."""
-    shared = (Problem,)  # the live feed declares it
-    return typescript_of(
-        _PROTOCOL, "workbench.live_feed.tiers_typescript", shared=shared, shared_from="../types"
-    )
+    shared = {"../action_types": (Problem,)}
+    return typescript_of(_PROTOCOL, "workbench.live_feed.tiers_typescript", shared=shared)
 
 
 if __name__ == "__main__":

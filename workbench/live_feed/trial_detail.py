@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from workbench.experiment.automatic import is_automatic
+from workbench.experiment.automl import is_automl
 from workbench.history import Trial
 from workbench.history.failures import reason_of
 from workbench.history.lineage import describe_segment
@@ -51,7 +51,7 @@ def trial_detail(tail: RunTail, number: int) -> TrialDetail | None:
 def _values(tail: RunTail, trial: Trial) -> dict[str, float]:
     """Return what a trial reached; errors of AutoML are in the unit of the target."""
     history = tail.data.history
-    if not is_automatic(history.experiment):
+    if not is_automl(history.experiment):
         return trial.values or trial.last_values
     # Loaded for such runs only.
     from workbench.automl_pipeline.candidate_results import values_of_trial

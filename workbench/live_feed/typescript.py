@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from workbench.errors import Problem
-from workbench.live_feed.action_messages import Action, ActionSnippet, Done, ExperimentFile, SizeOfRun
+from workbench.live_feed.action_typescript import ACTION_MESSAGES
 from workbench.live_feed.protocol import (
     AcknowledgeMessage,
     SubscribeMessage,
@@ -13,22 +12,13 @@ from workbench.live_feed.protocol import (
 )
 from workbench.typescript import typescript_of
 
-_PROTOCOL = (
-    SubscribeMessage,
-    AcknowledgeMessage,
-    Update,
-    Action,
-    Done,
-    Problem,
-    ActionSnippet,
-    ExperimentFile,
-    SizeOfRun,
-)
-
 
 def typescript() -> str:
     """Return the TypeScript source of all types of the live feed."""
-    return typescript_of(_PROTOCOL, "workbench.live_feed.typescript")
+    return typescript_of(
+        (SubscribeMessage, AcknowledgeMessage, Update), "workbench.live_feed.typescript",
+        shared={"./action_types": ACTION_MESSAGES},
+    )  # fmt: skip
 
 
 if __name__ == "__main__":

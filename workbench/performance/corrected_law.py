@@ -160,7 +160,7 @@ class CorrectedLaw:
         covariance = self._covariance(self._sizes, rows) if whole else _PLAIN**2 * np.eye(len(rows))
         whiten = np.linalg.inv(np.linalg.cholesky(covariance))
         return minimise(
-            lambda at: whiten @ (self._law(at, columns) - logs),
+            lambda at: (self._law(at, columns) - logs) @ whiten.T,
             self._belief.means,
             self._belief.deviations,
             starts,

@@ -1,6 +1,8 @@
 """Nonlinear least squares with beliefs about the parameters, by Levenberg and Marquardt's method.
 
-Written out because it is short, and because loading SciPy takes longer than most fits.
+Written out because it is short, and because loading SciPy takes longer than most fits. A function is called
+with the parameters, [parameters], and returns [n]; called with several sets of them, [parameters, sets, 1],
+it returns [sets, n]. Arithmetic with columns, [n], does both.
 """
 
 from __future__ import annotations
@@ -19,13 +21,9 @@ _MAX_TRIES = 12
 
 def jacobian(function: Callable[[Array], Array], at: Array) -> tuple[Array, Array]:
     """Return the values of a function, [n], and their derivatives by its parameters, [n, parameters]."""
-    values = function(at)
-    derivatives = np.empty((len(values), len(at)))
-    for index in range(len(at)):
-        nudged = at.copy()
-        nudged[index] += _NUDGE
-        derivatives[:, index] = (function(nudged) - values) / _NUDGE
-    return values, derivatives
+    nudges = _NUDGE * np.eye(len(at), len(at) + 1, 1)  # none for the first set
+    values, *nudged = function((at[:, None] + nudges)[:, :, None])
+    return values, (np.array(nudged) - values).T / _NUDGE
 
 
 def minimise(

@@ -187,8 +187,8 @@ class StepTimeModel:
         )
 
         def residuals(parameters: Array) -> Array:
-            left = whiten @ (self.law.log_step(parameters, plans) - log_times)
-            return np.concatenate([left, self._computing.residuals(self.law, parameters)])
+            left = (self.law.log_step(parameters, plans) - log_times) @ whiten.T
+            return np.concatenate([left, self._computing.residuals(self.law, parameters)], axis=-1)
 
         if not first:
             return minimise(residuals, means, deviations, [self.parameters])

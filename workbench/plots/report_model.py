@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from workbench.experiment import Experiment
-from workbench.experiment.automatic import is_automatic
+from workbench.experiment.automl import is_automl
 from workbench.formatting import format_count, format_value
 from workbench.plots.prepare_model import prepare_leaderboard
 from workbench.plots.report_tables import table, text
@@ -50,7 +50,7 @@ def leaderboard(run: RunData) -> list[str]:
 
 def describe_export(experiment: Experiment) -> str:
     """Return what the command writes that exports a run: a trial, or the result of an AutoML run."""
-    if is_automatic(experiment):
+    if is_automl(experiment):
         return "the result as one ONNX graph, with a script that predicts"
     return "the best trial with its weights and the command that retrains it"
 

@@ -13,26 +13,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from workbench.advisor.advice import Estimate, apply_settings
-from workbench.advisor.choices import choices_of, drawn_params
-from workbench.advisor.plans import Knowledge, enumerate_plans
-from workbench.advisor.variants import variant_of
-from workbench.errors import ExperimentError
+from workbench.advisor.advice import Estimate
+from workbench.advisor.choices import drawn_params
 from workbench.experiment import Experiment
 from workbench.formatting import format_bytes, format_duration
-from workbench.plan import Hardware, Plan
+from workbench.plan import Plan
 from workbench.planning.settings import resolve
 from workbench.provisioning.catalogue import Catalogue, Machine, Market
 from workbench.provisioning.device_transfer import Transfer, transfer
 from workbench.provisioning.evidence import Evidence
+from workbench.provisioning.fastest_plans import TOLERANCE, FastestPlans
 from workbench.provisioning.interruptions import slowdown
-from workbench.sweeps.forecast import Forecast, forecast_of, num_epochs_of
+from workbench.sweeps.forecast import Forecast
 
 START_UP_S = 300.0
 """Seconds from requesting a machine until it trains: an assumption."""
 Answer = Literal["yes", "perhaps", "no"]
 _GIB = 2**30
-_TOLERANCE = 0.05
 MAX_INTERVAL_RATIO = 100.0
 """Nothing is recommended where the upper bound of a step time is more than this many times the lower one."""
 
@@ -138,8 +135,9 @@ class Offer:
 
 
 def compare(
-    experiment: Experiment, evidence: Sequence[Evidence], catalogue: Catalogue, requirements: Requirements
-) -> list[Offer]:
+    experiment: Experiment, evidence: Sequence[Evidence], catalogue: Catalogue, requirements: Requirements,
+    plans: FastestPlans | None = None,
+) -> list[Offer]:  # fmt: skip
     """Compare the machines of a catalogue for a run.
 
     Args:
@@ -147,6 +145,7 @@ def compare(
         evidence: What was measured of it, at least one.
         catalogue: The machines.
         requirements: What the user requires.
+        plans: Those chosen so far, where the same evidence is compared for other requirements, too.
 
     Returns:
         An offer for each machine and way of renting it, the best first.
@@ -154,8 +153,9 @@ def compare(
     Raises:
         ExperimentError: If settings of the experiment exclude each other.
     """
+    plans = plans or FastestPlans(experiment)
     offers = [
-        _best_number(experiment, evidence, catalogue, machine, market, requirements)
+        _best_number(experiment, evidence, catalogue, machine, market, requirements, plans)
         for machine in catalogue.machines
         for market in machine.markets
     ]
@@ -164,13 +164,13 @@ def compare(
 
 def _best_number(
     experiment: Experiment, evidence: Sequence[Evidence], catalogue: Catalogue, machine: Machine,
-    market: Market, requirements: Requirements,
+    market: Market, requirements: Requirements, plans: FastestPlans,
 ) -> Offer:  # fmt: skip
     """Return the offer with the best number of machines: the cheapest that is good enough, or the fastest."""
     known, transferred = _nearest(evidence, catalogue, machine)
     counts = [2**power for power in range(requirements.max_nodes.bit_length())]
     offers = [
-        _offer(experiment, known, transferred, catalogue, machine, market, nodes, requirements)
+        _offer(experiment, known, transferred, catalogue, machine, market, nodes, requirements, plans)
         for nodes in counts
     ]
     tier = min(offer.rank()[0] for offer in offers)
@@ -182,7 +182,7 @@ def _best_number(
         return min(affordable, key=_duration_s)
     cheapest = min(offer.cost_usd.value for offer in offers if offer.cost_usd)
     near = [
-        offer for offer in offers if offer.cost_usd and offer.cost_usd.value <= cheapest * (1 + _TOLERANCE)
+        offer for offer in offers if offer.cost_usd and offer.cost_usd.value <= cheapest * (1 + TOLERANCE)
     ]
     return min(near, key=_duration_s)
 
@@ -217,7 +217,7 @@ def _nearest(
 
 def _offer(
     experiment: Experiment, known: Evidence, transferred: Transfer, catalogue: Catalogue, machine: Machine,
-    market: Market, nodes: int, requirements: Requirements,
+    market: Market, nodes: int, requirements: Requirements, plans: FastestPlans,
 ) -> Offer:  # fmt: skip
     price = machine.price(market).usd_per_hour
     offer = Offer(
@@ -234,14 +234,15 @@ def _offer(
     same_kind = (machine.device is None) == (known.device == "cpu")
     device = catalogue.device(machine.device)
     memory_gib = machine.memory_gib / places if device is None else device.memory_gib
-    knowledge = known.knowledge.on_nodes([places] * nodes, memory_gib * _GIB if same_kind else None)
-    chosen = _choose(experiment, known, knowledge, places * nodes, on_gpu=machine.gpus > 0)
+    chosen = plans.of(
+        known, [places] * nodes, memory_gib * _GIB if same_kind else None, on_gpu=machine.gpus > 0
+    )
     if chosen is None:
         return _with_note(
             offer, f"no plan fits into {format_bytes(memory_gib * _GIB)} of a worker", fits=False
         )
-    plan, step_s, forecast = chosen
-    fits = None if not same_kind or knowledge.memory(plan) is None else True
+    plan, step_s, forecast = chosen.plan, chosen.step_s, chosen.forecast
+    fits = True if same_kind and chosen.has_known_memory else None
     if step_s.extrapolated:
         offer = _with_note(
             offer, f"{plan.workers} workers with micro batches of {plan.micro_batch} were not measured"
@@ -265,40 +266,6 @@ def _workers_per_node(experiment: Experiment, machine: Machine) -> int:
     gpus = resources.gpus_of_worker
     each = 1.0 if gpus in ("auto", 0) else float(gpus)
     return min(by_cpus, int(machine.gpus / each + 1e-6))
-
-
-def _choose(
-    experiment: Experiment, known: Evidence, knowledge: Knowledge, places: int, *, on_gpu: bool
-) -> tuple[Plan, Estimate, Forecast] | None:
-    """Return the plan with which the run ends first, its step time and forecast; None where none fits."""
-    fixed = apply_settings(experiment, known.settings)
-    try:
-        choices = choices_of(
-            fixed, num_train_samples=known.num_train_samples, max_workers=places,
-            hardware=Hardware(on_gpu, has_bf16=known.usual.precision == "bf16"),
-        )  # fmt: skip
-    except ExperimentError:  # the experiment requires more workers than there are
-        return None
-    plans = list(enumerate_plans(choices, [variant_of(known.usual)], knowledge))
-    if not plans:
-        return None
-    times, num_epochs = knowledge.step_times(plans), num_epochs_of(experiment)
-    found = [
-        (plan, step_s, forecast_of(
-            experiment, plan, step_s, num_epochs=num_epochs, num_train_samples=known.num_train_samples,
-            num_places=places, on_gpu=on_gpu, state_bytes=None,
-        )) for plan, step_s in zip(plans, times, strict=True)
-    ]  # fmt: skip
-
-    def takes_s(one: tuple[Plan, Estimate, Forecast]) -> float:
-        forecast = one[2]
-        each_s = forecast.trial_s.value
-        # Without a number of trainings, the plan with the most of them an hour.
-        return each_s / forecast.at_once if forecast.run_s is None else forecast.run_s.value
-
-    fastest = min(map(takes_s, found))
-    near = [one for one in found if takes_s(one) <= fastest * (1 + _TOLERANCE)]
-    return min(near, key=lambda one: (one[0].workers, one[0].accumulation))
 
 
 def _timed(

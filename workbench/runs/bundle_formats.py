@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from workbench.actions import suggest
 from workbench.deploy.formats import ONNX, format_names
 from workbench.errors import ArgumentError, RunError
-from workbench.experiment.automatic import is_automatic
+from workbench.experiment.automl import is_automl
 from workbench.formatting import format_params
 from workbench.history import Trial
 from workbench.history.compression import describe_way, is_compression
@@ -34,7 +34,7 @@ def formats_of(experiment: Experiment, *, of_trial: bool = False) -> tuple[str, 
         experiment: The experiment of the run.
         of_trial: Whether one trial is exported, and not the best or the result of the run.
     """
-    if is_automatic(experiment):
+    if is_automl(experiment):
         return () if of_trial else (ONNX,)
     if is_compression(experiment):
         return tuple(format_names())
@@ -136,7 +136,7 @@ def add_model(run: RunView, trial: Trial, folder: Path, format: str) -> None:
     from workbench.deploy.packages import needs
 
     experiment = run.experiment
-    if is_automatic(experiment):
+    if is_automl(experiment):
         raise RunError(
             "a trial of an AutoML run is a part of its result, and does not know how its data was encoded",
             next_step=suggest("export", run.run_id, lead="To export the result", to=str(run.name)),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.actions import suggest
 from workbench.errors import RunError
-from workbench.experiment.automatic import is_automatic
+from workbench.experiment.automl import is_automl
 from workbench.formatting import duration_argument_s
 from workbench.remote.code_dependencies import with_data_in
 from workbench.runs.bundle import choose_trial, fetched_checkpoint, narrow
@@ -41,7 +41,7 @@ def create_compression(
             f"run {run.run_id} calls a train function or a program, whose model only its own code knows",
             next_step="Compress a trial of a model that the workbench trained.",
         )
-    if is_automatic(run.experiment):
+    if is_automl(run.experiment):
         raise RunError(
             "a trial of an AutoML run is the model of one fold, which takes encoded columns",
             next_step=suggest("export", run.run_id, lead="To export the result", to="best"),

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.actions import suggest
 from workbench.errors import ArgumentError, ArtifactsError, RunError, Suggestion
 from workbench.experiment import Experiment, Objective
-from workbench.experiment.automatic import is_automatic
+from workbench.experiment.automl import is_automl
 from workbench.formatting import format_count, format_number, format_range
 from workbench.history import History, Trial
 from workbench.remote.code_dependencies import with_data_in
@@ -317,7 +317,7 @@ def _check_run(run: RunView) -> None:
             f"run {run.run_id} calls a train function or a program, whose models only its own code can load",
             next_step="Combine the trials of a model that the workbench trained.",
         )
-    if is_automatic(run.experiment):
+    if is_automl(run.experiment):
         raise RunError(
             "the result of an AutoML run is an ensemble already",
             next_step=suggest("export", run.run_id, lead="To export it", to="best"),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from typing_extensions import Self
 
 from workbench.actions import action_of, check_arguments
-from workbench.experiment.automatic import is_automatic
+from workbench.experiment.automl import is_automl
 from workbench.runs.bundle import write_bundle
 from workbench.runs.bundle_formats import write_result
 from workbench.runs.controlled import ControlledRun
@@ -205,7 +205,7 @@ class Run(ControlledRun):
             >>> (folder / "weights.safetensors").exists()
             True
         """
-        if trial is None and is_automatic(self.experiment):
+        if trial is None and is_automl(self.experiment):
             write_result(self, Path(folder), format=format, force=force, weights=weights)
             return linked(Path(folder))
         return linked(

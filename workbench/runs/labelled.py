@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from workbench.actions import suggest
 from workbench.errors import ArgumentError, RunError
-from workbench.experiment.automatic import is_automatic
+from workbench.experiment.automl import is_automl
 from workbench.history.choices import check_choice, describe_choice
 from workbench.runs.view import RunView
 from workbench.store import labels
@@ -136,7 +136,7 @@ class LabelledRun(RunView):
             raise ArgumentError(
                 "give either a trial or undo", field="trial", allowed="a number, or undo=True"
             )
-        if trial is not None and is_automatic(self.experiment):
+        if trial is not None and is_automl(self.experiment):
             raise RunError(
                 f"the result of {self.run_id} is a model that was built after its trials; none can be chosen",
                 next_step=suggest("export", self.run_id, lead="To export the result", to="best"),

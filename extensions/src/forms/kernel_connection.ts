@@ -1,6 +1,6 @@
 // The form's connection to the kernel: numbers messages, keeps the state, and matches answers to queries.
 import type { FormRequest, Json, KernelMessage, Language, Mapping, PartName, Topic } from "./message_types";
-import type { Problem } from "../types";
+import type { Problem } from "../action_types";
 import type { Answer, FormState, Results } from "./types";
 
 /** The part of an anywidget's model that is used here. */

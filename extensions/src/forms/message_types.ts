@@ -1,24 +1,19 @@
 // Names for parts of the generated types.
 import type {
   Edit,
-  FormState,
-  Answer,
   Hello,
   History,
-  ImageSample,
   JsonValue,
   OpenFile,
   Preset,
   Query,
   Remove,
   Rename,
-  Results,
-  RowSample,
   SaveFile,
   SetAddress,
-  TextSample,
   WriteText,
-} from "./types";
+} from "./request_types";
+import type { FormState, Answer, ImageSample, Results, RowSample, TextSample } from "./types";
 
 export type Json = JsonValue;
 export type Mapping = Record<string, JsonValue>;

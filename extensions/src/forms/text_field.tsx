@@ -2,7 +2,7 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { KernelConnection } from "./kernel_connection";
-import type { Problem } from "../types";
+import type { Problem } from "../action_types";
 
 export interface FormProps {
   form: KernelConnection;

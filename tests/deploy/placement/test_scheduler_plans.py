@@ -1,10 +1,23 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from tests.deploy.placement.systems import system
-from workbench.deploy.placement.scheduler_plans import expected_plans, played_plans, recommend, verdict
+from workbench.deploy.placement.scheduler_plans import (
+    Plan,
+    expected_plans,
+    played_plans,
+    recommend,
+    verdict,
+)
 from workbench.deploy.placement.tiers_file import Objective
+
+
+@pytest.fixture(scope="module")
+def jammed() -> list[Plan]:
+    """What is expected where the cloud has more to do than it can."""
+    return expected_plans(system().with_load(1.4), 0.05)
 
 
 def test_the_interval_of_a_plan_holds_its_value() -> None:
@@ -14,19 +27,19 @@ def test_the_interval_of_a_plan_holds_its_value() -> None:
         assert plan.high >= plan.p95_s * (1 - 1e-9)
 
 
-def test_a_jammed_scheduler_is_never_recommended() -> None:
-    plans = expected_plans(system().with_load(1.4), 0.05)
-    by_name = {plan.scheduler: plan for plan in plans}
+def test_a_jammed_scheduler_is_never_recommended(jammed: list[Plan]) -> None:
+    by_name = {plan.scheduler: plan for plan in jammed}
     assert np.isinf(by_name["end-cloud"].p95_s)
-    chosen = recommend(plans, Objective())
+    chosen = recommend(jammed, Objective())
     assert chosen is not None
     assert max(chosen.outcome.load.values()) < 1.0
 
 
 def test_a_plan_without_steady_times_names_what_is_full_and_its_limit() -> None:
     given = system(devices=1, servers=1, arrivals_per_s=12.0, link_s=0.05, device_s=(1e-4, 0.2))
+    expected = expected_plans(given, 0.0)
     for plans, times in (
-        (expected_plans(given, 0.0), "there are no steady times (\u2013)"),
+        (expected, "there are no steady times (\u2013)"),
         (played_plans(given, 2_000), "times grow with the requests"),
     ):
         about = [line for line in verdict(given, plans, None) if line.startswith("cloud: ")]
@@ -34,7 +47,6 @@ def test_a_plan_without_steady_times_names_what_is_full_and_its_limit() -> None:
         assert about[0].startswith("cloud: the link end-cloud is full (load 1")
         assert times in about[0]
     # 12 / s of 0.1 s each.
-    expected = expected_plans(given, 0.0)
     assert any("its limit is 10 requests per second" in line for line in verdict(given, expected, None))
     quiet = system(arrivals_per_s=1e-3)
     assert not any("is full" in line for line in verdict(quiet, expected_plans(quiet, 0.0), None))
@@ -75,10 +87,8 @@ def test_nothing_is_recommended_beyond_the_limits() -> None:
     assert recommend(plans, Objective(accuracy=0.999)) is None
 
 
-def test_a_lower_accuracy_that_is_allowed_makes_room_for_a_faster_plan() -> None:
-    given = system().with_load(1.4)
-    plans = expected_plans(given, 0.05)
-    exact, loose = recommend(plans, Objective()), recommend(plans, Objective(accuracy=0.6))
+def test_a_lower_accuracy_that_is_allowed_makes_room_for_a_faster_plan(jammed: list[Plan]) -> None:
+    exact, loose = recommend(jammed, Objective()), recommend(jammed, Objective(accuracy=0.6))
     assert exact is not None
     assert loose is not None
     assert loose.p95_s <= exact.p95_s

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 
+from tests.services.waiting import wait_until
 from workbench.deploy.tiers.certificates import Authority
 from workbench.deploy.tiers.relay import Link
 from workbench.deploy.tiers.requesting import SOURCE, Reply, send_requests
@@ -90,6 +91,17 @@ class RunningTiers:
                 devices, samples, moments_s, identity=self.identity, timeout_s=timeout_s, is_scene=is_scene
             )
         )
+
+    def await_answer(self, device: Route, sample: np.ndarray, tier: int) -> list[Reply]:
+        """Ask until a tier answers, which is reached a moment after it has started; return all answers."""
+        replies: list[Reply] = []
+
+        def is_answered() -> bool:
+            replies.extend(self.ask([device], sample[None], [0.0]))
+            return replies[-1].tier == tier
+
+        wait_until(is_answered)
+        return replies
 
     def close(self) -> None:
         for process in self.processes.values():

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -64,8 +63,11 @@ def test_what_runs_is_measured_as_the_samples_demand(bundle: Path) -> None:
     assert found.groups is not None
     assert (found.groups.accuracy, found.groups.early_share, found.groups.early_accuracy) == (1.0, 0.25, 1.0)
     assert (found.accuracy, found.num_requests, found.num_unanswered) == (0.75, 40, 0)
-    assert found.answered_by == {"end": 0.75, "edge": 0.0, "cloud": 0.25}
-    assert found.bytes_per_sample == pytest.approx((56 + 3) / 4)
+    # A cloud that a busy machine keeps from answering heartbeats is given up for a moment.
+    share = 0.25 - found.num_fallbacks / 40
+    assert found.answered_by == pytest.approx({"end": 1.0 - share, "edge": 0.0, "cloud": share})
+    assert found.bytes_per_sample >= share * (56 + 3)
+    assert found.num_fallbacks or found.bytes_per_sample == pytest.approx((56 + 3) / 4)
     # Two links of 20 ms; a busy machine can only be slower.
     assert found.p95_s > 0.04
     assert found.low <= found.p95_s <= found.high
@@ -145,17 +147,18 @@ def end_tier(number: int) -> None:
 def test_a_last_tier_that_ends_in_the_middle_leaves_no_request_unanswered_and_is_named(
     bundle: Path, scheduler: str
 ) -> None:
-    calls = itertools.count()
+    num_answered: list[float] = []
 
-    def end_once(_reports: list[dict[str, float]]) -> bool:
-        if next(calls) == 2:
+    def end_last(reports: list[dict[str, float]]) -> bool:
+        num_answered.append(reports[-1]["num_answered"])
+        if num_answered[-1] >= num_answered[0] + 10:
             end_tier(1)
         return True
 
     found = measure_tiers(
         file_of("end", "cloud"), bundle, bundle, SAMPLES, TARGETS, scheduler=scheduler,
-        moments_s=np.arange(0, 8, 0.1).tolist(),  # long enough for a busy machine to report three times
-        on_status=end_once,
+        moments_s=np.arange(0, 5, 0.1).tolist(),
+        on_status=end_last,
     )  # fmt: skip
     assert found.ended == ("the tier cloud",)
     assert found.num_unanswered == 0

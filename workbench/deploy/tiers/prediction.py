@@ -21,7 +21,8 @@ import numpy as np
 from workbench.deploy.placement.assembly import assemble
 from workbench.deploy.placement.flows import Outcome
 from workbench.deploy.placement.links import HEADER_BYTES, TLS_BYTES
-from workbench.deploy.placement.scheduler_plans import about_full, expected_plans
+from workbench.deploy.placement.scheduler_plans import about_full
+from workbench.deploy.placement.schedulers import policies_for
 from workbench.deploy.placement.stages import Stages
 from workbench.deploy.placement.system import System
 from workbench.deploy.placement.tiers_file import HERE, Privacy, TiersFile
@@ -190,4 +191,4 @@ def _responses(
         system, send_s=system.send_s + is_far * (over_links_s + steps.answer_s + features_s),
         send_raw_s=system.send_raw_s + is_far * (over_links_s + steps.hop_s + raw_s),
     )  # fmt: skip
-    return {plan.scheduler: plan.outcome for plan in expected_plans(further, 0.0)}
+    return {name: policy.expect(further) for name, policy in policies_for(further).items()}

@@ -11,6 +11,6 @@ HELD_OUT = "held_out"
 """The option of the data that names the test part; only AutoML runs have it."""
 
 
-def is_automatic(experiment: Experiment) -> bool:
+def is_automl(experiment: Experiment) -> bool:
     """Return whether a run of an experiment is an AutoML run."""
     return experiment.data is not None and HELD_OUT in experiment.data.options
