@@ -23,11 +23,11 @@ MODEL = Experiment(
         "momentum": {"low": 0.0, "high": 0.95},
         "weight_decay": {"low": 0.0, "high": 0.1},
         "dropout": {"low": 0.0, "high": 0.5},
-        "global_batch": {"choices": [64, 128]},
+        "global_batch": {"choices": [208, 416]},
     },
     training={"epochs": 4, "optimizer": "sgd", "lr": 0.05, "schedule": "cosine"},
 )
-PARAMS = {"momentum": 0.9, "weight_decay": 0.01, "dropout": 0.3, "global_batch": 64}
+PARAMS = {"momentum": 0.9, "weight_decay": 0.01, "dropout": 0.3, "global_batch": 208}
 
 
 def order(
@@ -111,7 +111,7 @@ def test_a_stopped_training_without_a_checkpoint_begins_anew(tmp_path: Path) -> 
 
 def test_weights_and_moments_are_taken_and_hyperparameters_are_not(tmp_path: Path) -> None:
     run(order(tmp_path, 0, 0, 1))
-    changed = {"momentum": 0.5, "weight_decay": 0.03, "dropout": 0.1, "global_batch": 128}
+    changed = {"momentum": 0.5, "weight_decay": 0.03, "dropout": 0.1, "global_batch": 416}
     ended, events = run(order(tmp_path, 1, 1, 2, continues=0, params=changed))
     assert ended.state == "complete", ended.traceback
     before, after = last_state(tmp_path, 0), last_state(tmp_path, 1)

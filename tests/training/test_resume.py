@@ -17,7 +17,7 @@ import torch
 from safetensors.torch import load_file
 
 from workbench.errors import RunError
-from workbench.events import Event, TrialReported
+from workbench.events import Event, TrialEnded, TrialReported
 from workbench.experiment import Experiment
 from workbench.models.adapters import build_model
 from workbench.training import TrialTask, checkpoint, run_trial
@@ -70,9 +70,17 @@ def assert_same(first: Any, second: Any) -> None:
         assert first == second
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[TrialEnded, Path]:
+    """What a training that nothing interrupted ends with, and its folder."""
+    folder = tmp_path_factory.mktemp("whole")
+    return run_trial(order(folder), lambda event: False), folder
+
+
 @pytest.mark.parametrize("kill_after", ["checkpoint_saved 24", "trial_reported 48"])
-def test_a_killed_training_ends_exactly_like_one_that_was_not(kill_after: str, tmp_path: Path) -> None:
-    whole = run_trial(order(tmp_path / "whole"), lambda event: False)
+def test_a_killed_training_ends_exactly_like_one_that_was_not(
+    kill_after: str, whole: tuple[TrialEnded, Path], tmp_path: Path
+) -> None:
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     child = subprocess.Popen(
         [sys.executable, "-c", CHILD, EXPERIMENT.model_dump_json(), str(tmp_path / "killed")],
@@ -94,8 +102,9 @@ def test_a_killed_training_ends_exactly_like_one_that_was_not(kill_after: str, t
     resumed = run_trial(order(tmp_path / "killed", attempt=1, resume=True), take)
     assert resumed.state == "complete", resumed.traceback
     assert min(steps) > 24
-    assert resumed.values == whole.values
-    assert_same(final_state(tmp_path / "killed"), final_state(tmp_path / "whole"))
+    expected, folder = whole
+    assert resumed.values == expected.values
+    assert_same(final_state(tmp_path / "killed"), final_state(folder))
 
 
 @pytest.mark.parametrize("has_value", [True, False])
@@ -121,10 +130,10 @@ def test_without_resume_an_attempt_begins_anew(tmp_path: Path) -> None:
     assert again.values == first.values
 
 
-def test_a_finished_training_that_is_resumed_says_its_result_again(tmp_path: Path) -> None:
-    first = run_trial(order(tmp_path), lambda event: False)
+def test_a_finished_training_that_is_resumed_says_its_result_again(whole: tuple[TrialEnded, Path]) -> None:
+    first, folder = whole
     events: list[Event] = []
-    again = run_trial(order(tmp_path, resume=True), lambda event: bool(events.append(event)))
+    again = run_trial(order(folder, resume=True), lambda event: bool(events.append(event)))
     assert (again.state, again.values, again.step) == ("complete", first.values, first.step)
     assert events[0].type == "trial_planned"
     told = [event for event in events if isinstance(event, TrialReported)]
