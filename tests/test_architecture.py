@@ -148,8 +148,8 @@ def test_the_top_level_holds_nothing_else() -> None:
             "workbench.cli": "torch ray optuna plotly pandas",
             "workbench.widgets": "torch ray optuna plotly pandas",
             "workbench.server.extension": "torch ray optuna plotly pandas",
+            "workbench.training": "torch ray",
         },
-        {"workbench.training": "torch ray"},
         {
             "workbench.sweeps.coordinator": "torch optuna sqlalchemy ray.tune pandas pyarrow",
             "workbench.sweeps.driver": "torch ray.data",
