@@ -13,9 +13,9 @@ from workbench.experiment import Experiment
 from workbench.forms.draft import Draft
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Any]:
-    """One browser for the tests of a file: while it is driven, nothing else in this process has a loop."""
+    """One browser for the tests of this folder: while it is driven, no other test may have a loop."""
     if CHROMIUM is None:
         pytest.skip("no browser: apt-get install chromium")
     pytest.importorskip("playwright.sync_api")
@@ -23,7 +23,7 @@ def browser() -> Iterator[Any]:
         yield running
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def live_browser(browser: Any) -> Any:
     """The browser, where there is a front end for it."""
     if not BUILT.exists():

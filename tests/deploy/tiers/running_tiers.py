@@ -55,6 +55,7 @@ class RunningTiers:
         self._authority = Authority.create() if is_encrypted else None
         self.processes: dict[str, StartedProcess] = {}
         self.identity = self._issue(SOURCE)
+        self._num_scenes = 0
 
     def _issue(self, name: str) -> Identity | None:
         if self._authority is None:
@@ -84,13 +85,21 @@ class RunningTiers:
 
     def ask(
         self, devices: Sequence[Route], samples: np.ndarray, moments_s: Sequence[float], *,
-        timeout_s: float = 20.0, is_scene: bool = False,
+        is_scene: bool = False,
     ) -> list[Reply]:  # fmt: skip
         return asyncio.run(
             send_requests(
-                devices, samples, moments_s, identity=self.identity, timeout_s=timeout_s, is_scene=is_scene
+                devices, samples, moments_s, identity=self.identity, timeout_s=20.0, is_scene=is_scene
             )
         )
+
+    def ask_scenes(
+        self, devices: Sequence[Route], views: np.ndarray, moments_s: Sequence[float] = (0.0,)
+    ) -> list[Reply]:
+        """Ask for new scenes of one sample, behind all before: tiers keep the answers of these."""
+        before = [0.0] * self._num_scenes
+        self._num_scenes += len(moments_s)
+        return self.ask(devices, views[None], [*before, *moments_s], is_scene=True)[len(before) :]
 
     def await_answer(self, device: Route, sample: np.ndarray, tier: int) -> list[Reply]:
         """Ask until a tier answers, which is reached a moment after it has started; return all answers."""

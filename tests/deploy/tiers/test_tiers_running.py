@@ -160,16 +160,16 @@ def test_devices_that_see_the_same_scene_answer_without_one_that_is_lost(tmp_pat
             tiers.start("end", 0, [StageSettings(0, first)], device=device, routes=(cloud,), heartbeat_s=0.5)
             for device in range(3)
         ]
-        views = np.stack([[SURE, UNSURE, UNSURE]]).astype(np.float32)
+        views = np.stack([SURE, UNSURE, UNSURE]).astype(np.float32)
 
         def is_mean_of_devices_from(first: int) -> bool:
-            found = tiers.ask(ends[first:], views[:, first:], [0.0], is_scene=True)[0]
-            return is_softmax(found, 4 * views[0, first:].mean(axis=0))
+            [found] = tiers.ask_scenes(ends[first:], views[first:])
+            return is_softmax(found, 4 * views[first:].mean(axis=0))
 
         wait_until(lambda: is_mean_of_devices_from(0))
         hit = threading.Timer(0.3, tiers.processes["end-0"].kill)
         hit.start()
-        replies = tiers.ask(ends, views, np.arange(0, 1.0, 0.02).tolist(), is_scene=True)
+        replies = tiers.ask_scenes(ends, views, np.arange(0, 1.0, 0.02).tolist())
         hit.join()
         assert all(reply.probabilities is not None for reply in replies)
         wait_until(lambda: is_mean_of_devices_from(1))
@@ -206,12 +206,12 @@ def test_a_device_that_reaches_nobody_does_not_answer_scenes_before_those_that_d
             )
             for device, route in enumerate((gone, cloud, cloud))
         ]
-        views = np.stack([[SURE, UNSURE, UNSURE]]).astype(np.float32)
-        joined = 4 * views[0, 1:].mean(axis=0)
-        wait_until(lambda: is_softmax(tiers.ask(ends, views, [0.0], is_scene=True)[0], joined))
-        replies = tiers.ask(ends, views, np.arange(0, 0.5, 0.02).tolist(), is_scene=True)
+        views = np.stack([SURE, UNSURE, UNSURE]).astype(np.float32)
+        joined = 4 * views[1:].mean(axis=0)
+        wait_until(lambda: is_softmax(tiers.ask_scenes(ends, views)[0], joined))
+        replies = tiers.ask_scenes(ends, views, np.arange(0, 0.5, 0.02).tolist())
         assert all(reply.tier == 1 and is_softmax(reply, joined) for reply in replies)
         tiers.processes["cloud-0"].kill()
-        replies = tiers.ask(ends, views, [0.0], is_scene=True)
-        assert replies[0].tier == 0
-        assert replies[0].probabilities is not None
+        [reply] = tiers.ask_scenes(ends, views)
+        assert reply.tier == 0
+        assert reply.probabilities is not None
