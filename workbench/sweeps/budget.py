@@ -12,7 +12,7 @@ from typing import Any
 
 from workbench.errors import ExperimentError
 from workbench.events import RunState, RunStateChanged
-from workbench.experiment.automatic import is_automatic
+from workbench.experiment.automl import is_automl
 from workbench.experiment.changing import ENERGY, MONEY, describe_amount, values_of
 from workbench.experiment.energy_units import format_energy
 from workbench.formatting import format_duration
@@ -52,7 +52,7 @@ def honest_ending(ending: RunStateChanged, history: History) -> RunStateChanged:
     if (failed := only_failures(history)) is not None:
         return RunStateChanged(state="failed", reason="failures", message=failed)
     has_begun = any(trial.attempts for trial in history.trials.values())
-    if has_begun or ending.reason not in USED_UP or is_automatic(history.experiment):
+    if has_begun or ending.reason not in USED_UP or is_automl(history.experiment):
         return ending  # AutoML has an answer without trials, too
     return ending.model_copy(update={"state": "failed", "message": f"{ending.message} {_BEGAN_NOTHING}"})
 
