@@ -53,7 +53,7 @@ def cluster_with_gpu(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clust
         cluster.close()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def commands(cluster_with_gpu: Cluster) -> Iterator[subprocess.Popen[str]]:
     """A process on the cluster that runs the commands that it is sent, one after another."""
     with subprocess.Popen(
