@@ -55,6 +55,17 @@ def run_together(function: Callable[..., Any], num_workers: int, *arguments: Any
     return [torch.load(io.BytesIO(written), weights_only=False) for _, written in answers]
 
 
+def start_beside(
+    function: Callable[..., Any], *arguments: Any
+) -> tuple[multiprocessing.process.BaseProcess, Any]:
+    """Call function(connection, *arguments) in a process that may be killed; return it and the other end."""
+    ours, theirs = _CONTEXT.Pipe()
+    process = _CONTEXT.Process(target=function, args=(theirs, *arguments), daemon=True)
+    process.start()
+    theirs.close()
+    return process, ours
+
+
 def _serve(connection: Any) -> None:
     torch.set_num_threads(1)
     gc.freeze()  # else leaving a group looks through all that torch consists of

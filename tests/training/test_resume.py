@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from tests.services.process_group import start_beside
 from workbench.errors import RunError
 from workbench.events import Event, TrialEnded, TrialReported
 from workbench.experiment import Experiment
@@ -29,15 +28,6 @@ EXPERIMENT = Experiment(
     objectives=[{"metric": "val_accuracy", "goal": "maximize"}],
     training={"epochs": 6, "optimizer": "sgd", "lr": 0.05, "schedule": "one_cycle", "clip_norm": 1.0},
 )
-CHILD = """
-import sys, time
-from workbench.training import TrialTask, run_trial
-def report(event):
-    print(event.type, getattr(event, "step", None), flush=True)
-    time.sleep(0.05)
-    return False
-run_trial(TrialTask("r", 0, 0, sys.argv[1], seed=11, folder=sys.argv[2]), report)
-"""
 
 
 def order(folder: Path, **changes: Any) -> TrialTask:
@@ -77,21 +67,25 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[TrialEnded, Path]:
     return run_trial(order(folder), lambda event: False), folder
 
 
+def train_slowly(connection: Any, folder: Path) -> None:
+    def report(event: Event) -> bool:
+        connection.send(f"{event.type} {getattr(event, 'step', None)}")
+        time.sleep(0.05)
+        return False
+
+    run_trial(order(folder), report)
+
+
 @pytest.mark.parametrize("kill_after", ["checkpoint_saved 24", "trial_reported 48"])
 def test_a_killed_training_ends_exactly_like_one_that_was_not(
     kill_after: str, whole: tuple[TrialEnded, Path], tmp_path: Path
 ) -> None:
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    child = subprocess.Popen(
-        [sys.executable, "-c", CHILD, EXPERIMENT.model_dump_json(), str(tmp_path / "killed")],
-        env=environment, stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    assert child.stdout is not None
-    for line in child.stdout:
-        if line.strip() == kill_after:
-            child.send_signal(signal.SIGKILL)
-            break
-    assert child.wait() == -signal.SIGKILL
+    child, events = start_beside(train_slowly, tmp_path / "killed")
+    while events.recv() != kill_after:
+        pass
+    child.kill()
+    child.join()
+    assert child.exitcode == -signal.SIGKILL
     steps: list[int] = []
 
     def take(event: object) -> bool:
@@ -195,26 +189,21 @@ def test_a_checkpoint_that_would_run_code_is_refused(tmp_path: Path) -> None:
         checkpoint.read(tmp_path / "last.pt")
 
 
+def save_again_and_again(connection: Any, folder: Path) -> None:
+    for step in range(10**6):
+        content = {"step": step, "weights": torch.full((200_000,), float(step))}
+        checkpoint.save(folder, content, last=True, best=step % 2 == 0)
+        if step < 2:
+            connection.send(step)
+
+
 def test_a_process_that_is_killed_while_it_saves_leaves_whole_checkpoints(tmp_path: Path) -> None:
-    code = """
-import sys, torch
-from pathlib import Path
-from workbench.training import checkpoint
-print("ready", flush=True)
-for step in range(10**6):
-    content = {"step": step, "weights": torch.full((200_000,), float(step))}
-    checkpoint.save(Path(sys.argv[1]), content, last=True, best=step % 2 == 0)
-"""
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     for delay_s in (0.05, 0.083):
-        child = subprocess.Popen(
-            [sys.executable, "-c", code, str(tmp_path)], env=environment, stdout=subprocess.PIPE
-        )
-        assert child.stdout is not None
-        child.stdout.readline()
+        child, steps = start_beside(save_again_and_again, tmp_path)
+        assert [steps.recv(), steps.recv()] == [0, 1], "there are checkpoints"
         time.sleep(delay_s)
-        child.send_signal(signal.SIGKILL)
-        child.wait()
+        child.kill()
+        child.join()
         for name in ("last.pt", "best.pt"):
             content = checkpoint.read(tmp_path / name)
             assert torch.equal(content["weights"], torch.full((200_000,), float(content["step"])))
