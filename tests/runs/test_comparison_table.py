@@ -74,11 +74,19 @@ def test_only_settings_that_an_experiment_has_are_shown_with_a_default(tmp_path:
     script = {"command": "python train.py {args}", "objectives": [{"metric": "loss", "goal": "minimize"}]}
     model = {"model": "mlp", "data": "digits", "objectives": [{"metric": "val_loss", "goal": "minimize"}]}
     space = {"search": {"lr": {"low": 1e-3, "high": 1.0}}}
+    second = {"metric": "val_accuracy", "goal": "maximize", "value": "last"}
     with Store.open(store_path) as store:
         experiments = [
             Experiment(name="script", **script, **space, budget={"time": 60}),
             Experiment(name="model", **model, **space, training={"epochs": 7}, plan={"workers": 2}),
-            Experiment(name="wide", **model | {"model": {"name": "mlp", "depth": 3}}, **space, seed=1),
+            Experiment(
+                name="wide",
+                **space,
+                seed=1,
+                model={"name": "mlp", "depth": 3},
+                data="digits",
+                objectives=[{"metric": "val_loss", "goal": "minimize", "value": "last"}, second],
+            ),
         ]
         runs = [Run(store, store.create_run(experiment)) for experiment in experiments]
         found = [Side(run.row, run.history) for run in runs]
@@ -89,6 +97,8 @@ def test_only_settings_that_an_experiment_has_are_shown_with_a_default(tmp_path:
     assert rows["model"] == (None, "mlp", "mlp")
     assert rows["model.depth"] == (None, "default", "3")
     assert rows["budget.time"] == ("60", None, None), "no limit is no default"
+    assert rows["objectives.0.value"] == ("default", "default", "last")
+    assert rows["objectives.1.metric"] == (None, None, "val_accuracy")
     assert rows["seed"] == ("default", "default", "1")
     legend = legend_of(comparison_rows(found))
     assert list(legend) == ["default", None]

@@ -183,9 +183,12 @@ def _has_default(experiment: Experiment, path: str) -> bool:
     for part in path.split("."):
         if isinstance(found, Component | Mapping):
             return True  # what options it has, only those know that set one
-        if not isinstance(found, BaseModel) or part not in type(found).model_fields:
+        if isinstance(found, tuple) and part.isdecimal() and int(part) < len(found):
+            found = found[int(part)]
+        elif isinstance(found, BaseModel) and part in type(found).model_fields:
+            found = getattr(found, part)
+        else:
             return False
-        found = getattr(found, part)
     return found is not None
 
 
