@@ -94,14 +94,41 @@ function recoloured(value: unknown, theme: Theme, isColour = false): unknown {
   if (Array.isArray(value)) return value.map((one) => recoloured(one, theme, isColour));
   if (value === null || typeof value !== "object") return value;
   return Object.fromEntries(
-    Object.entries(value).map(([key, one]) => [key, recoloured(one, theme, key.endsWith("color"))]),
+    Object.entries(value).map(([key, one]) => [
+      key,
+      recoloured(one, theme, key.endsWith("color") || key === "colorscale"),
+    ]),
   );
 }
 
 function inTheme(colour: string, theme: Theme): string {
   const opacity = TRANSLUCENT_WHITE.exec(colour)?.[1];
   if (opacity) return theme.surface.replace(/[\d.]+\)$/, `${opacity})`);
-  return WRITTEN[colour]?.(theme) ?? colour;
+  return WRITTEN[colour]?.(theme) ?? (theme.name === "dark" ? lightened(colour) : colour);
+}
+
+const OPAQUE = /^(?:#([\da-f]{2})([\da-f]{2})([\da-f]{2})|rgb\((\d+), ?(\d+), ?(\d+)\))$/i;
+/** Of relative luminance: enough for a line on black. */
+const LEAST_LUMINANCE = 0.13;
+
+/** A colour that can be seen on a dark ground: the good end of the scales is almost black. */
+function lightened(colour: string): string {
+  const found = OPAQUE.exec(colour);
+  if (!found) return colour;
+  const parts = found[1] ? found.slice(1, 4).map((one) => parseInt(one, 16)) : found.slice(4, 7).map(Number);
+  for (let white = 0; white < 1; white += 0.04) {
+    const mixed = parts.map((part) => Math.round(part + (255 - part) * white));
+    if (luminance(mixed) >= LEAST_LUMINANCE) return white ? `rgb(${mixed.join(", ")})` : colour;
+  }
+  return colour;
+}
+
+function luminance(rgb: readonly number[]): number {
+  const [red, green, blue] = rgb.map((part) => {
+    const share = part / 255;
+    return share <= 0.04045 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4;
+  });
+  return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
 }
 
 /** The trial that a clicked point stands for, as `TRIALS` of the Python figures marks them; null for none. */

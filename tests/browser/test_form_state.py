@@ -207,6 +207,20 @@ def test_with_the_colours_of_the_system_what_is_chosen_wrong_and_focused_is_stil
     parts.first.wait_for()
     assert len({style(part, "backgroundColor")[0] for part in parts.all()}) == parts.count() > 1
 
+    # Lines of a figure's grid are drawn: they keep behind what it shows, whatever colours the system has.
+    page.emulate_media(forced_colors="active", color_scheme="dark")
+    lightness = page.locator(".workbench").first.evaluate(
+        """(root) => {
+          const line = root.appendChild(document.createElement("i"));
+          line.style.cssText = "forced-color-adjust: none; color: var(--workbench-line)";
+          const parts = getComputedStyle(line).color.match(/[\\d.]+/g).slice(0, 3).map(Number);
+          line.remove();
+          return Math.max(...parts);
+        }"""
+    )
+    assert lightness < 0.3 or 1 < lightness < 80
+    page.emulate_media(forced_colors="active", color_scheme="light")
+
     show(page, "Run")
     trials = page.get_by_label("Trials", exact=True)
     right = style(trials, "borderTopStyle")
