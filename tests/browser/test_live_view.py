@@ -161,7 +161,7 @@ def test_a_run_is_started_by_clicking_and_its_points_arrive(page, jupyter) -> No
 
 @pytest.mark.slow
 @pytest.mark.ray
-def test_a_stopped_trial_takes_its_processes_along(page, jupyter) -> None:
+def test_a_stopped_trial_takes_its_processes_along_and_the_one_that_was_added_follows(page, jupyter) -> None:
     (jupyter.root / "slow_function.py").write_text(SLOW_FUNCTION)
     (jupyter.root / "slow.yaml").write_text(SLOW_EXPERIMENT)
     headers = {"Content-Type": "application/json"}
@@ -173,12 +173,22 @@ def test_a_stopped_trial_takes_its_processes_along(page, jupyter) -> None:
 
     child = int(wait_until(lambda: next(jupyter.root.glob("*.child"), None), timeout_s=90).stem)
     tab.get_by_role("button", name="Trial 0").last.click(timeout=30_000)
+    tab.get_by_role("button", name=re.compile("^More")).first.click()
+    page.locator(".workbench-menu-list button", has_text="Add a trial").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("x", exact=True).fill("3")
+    dialog.get_by_role("button", name="Add a trial").click()
+    dialog.get_by_text("3 is outside").wait_for()
+    dialog.get_by_label("x", exact=True).fill("1.125")
+    dialog.get_by_role("button", name="Add a trial").click()
+    dialog.wait_for(state="hidden")
     trial = tab.get_by_role("complementary", name="Trial 0")
     trial.get_by_role("button", name=re.compile("Stop")).click()
     page.get_by_role("dialog").get_by_role("button", name=re.compile("Stop")).click()
 
     wait_until(lambda: page.wait_for_timeout(100) or not Path(f"/proc/{child}").exists(), timeout_s=30)
     trial.get_by_text("stopped").first.wait_for()
+    tab.get_by_role("row", name=re.compile(r"running.*1\.125")).wait_for(timeout=60_000)
     tab.get_by_role("button", name=re.compile("^Stop")).first.click()
     page.get_by_role("dialog").get_by_role("button", name=re.compile("^Stop")).click()
     with Store.open(jupyter.store_url) as store:
