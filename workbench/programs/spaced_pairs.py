@@ -11,20 +11,23 @@ from typing import NamedTuple
 
 NUMBER = r"[-+]?(?:\d+(?:_\d+)*(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|nan|inf(?:inity)?)"
 
+_SPLITS = ("train", "training", "val", "valid", "validation", "test", "eval", "dev")
 _METRICS = (
-    "loss|losses|acc|accuracy|err|error|score|f1|auc|auroc|auprc|iou|miou|dice|psnr|ssim|fid|bleu|wer|cer|ppl|"
-    "perplexity|bpb|bpc|nll|elbo|mse|rmse|mae|mape|r2|precision|recall|reward|(?-i:mAP)"
-)
-_SPLITS = "train|training|val|valid|validation|test|eval|dev"
-_METRIC = re.compile(rf"(?<![^\W\d_])(?:{_SPLITS})?(?:{_METRICS})(?![^\W\d_])", re.IGNORECASE)
-_QUALIFIES = re.compile(rf"{_SPLITS}|mean|avg|average|best|final|total|running|learning", re.IGNORECASE)
-_PROSE = re.compile(
-    r"an?|after|and|are|as|at|before|by|for|from|had|has|have|in|into|is|of|on|or|out|over|per|since|than|the|"
-    r"till|to|took|under|until|up|via|was|were|with|within",
-    re.IGNORECASE,
-)
+    "loss", "losses", "acc", "accuracy", "err", "error", "score", "f1", "auc", "auroc", "auprc", "iou",
+    "miou", "dice", "psnr", "ssim", "fid", "bleu", "wer", "cer", "ppl", "perplexity", "bpb", "bpc",
+    "nll", "elbo", "mse", "rmse", "mae", "mape", "r2", "precision", "recall", "reward",
+)  # fmt: skip
+_NAMES = frozenset(f"{split}{metric}" for split in ("", *_SPLITS) for metric in _METRICS)
+_COUNTED = ("epoch", "step", "iter", "iteration", "batch", "round", "episode")
+_WORDS = re.compile(r"[a-z]*(?:f1|r2)(?![a-z])|[a-z]+")
+_QUALIFIERS = frozenset((*_SPLITS, "mean", "avg", "average", "best", "final", "total", "running", "learning"))
+_PROSE = frozenset((
+    "a", "an", "after", "and", "are", "as", "at", "before", "by", "for", "from", "had", "has", "have",
+    "in", "into", "is", "of", "on", "or", "out", "over", "per", "since", "than", "the", "till", "to",
+    "took", "under", "until", "up", "via", "was", "were", "with", "within",
+))  # fmt: skip
 _PROGRESS = re.compile(
-    r"(?<![\w./-])(?<!best )(epoch|step|iter|iteration|batch|round|episode)\s{0,3}[:#]?\s{0,3}[\[(]?"
+    rf"(?<![\w./-])(?<!best )({'|'.join(_COUNTED)})\s{{0,3}}[:#]?\s{{0,3}}[\[(]?"
     r"\s{0,3}(\d+)(?![\w.]|:\d)(?:\s{0,3}(?:/|of\b)\s{0,3}\d+)?(?:\s?[\])])?",
     re.IGNORECASE,
 )
@@ -49,7 +52,7 @@ class _Pair(NamedTuple):
 
 def may_have_pairs(text: str) -> bool:
     """Return whether a text has the name of a usual metric, without which nothing is read here."""
-    return _METRIC.search(text) is not None
+    return not _NAMES.isdisjoint(_WORDS.findall(text.lower())) or "mAP" in text
 
 
 def read_spaced(text: str, *, has_others: bool) -> dict[str, float]:
@@ -66,9 +69,12 @@ def read_spaced(text: str, *, has_others: bool) -> dict[str, float]:
         >>> read_spaced("step 3 of 10, loaded 500 images in 3 s", has_others=False)
         {}
     """
+    has_name = may_have_pairs(text)
+    if not (has_name or has_others):
+        return {}
     progress = {match[1]: float(match[2]) for match in _PROGRESS.finditer(text)}
     found: dict[str, float] = {}
-    if may_have_pairs(text):
+    if has_name:
         for part in _SEPARATOR.split(_PROGRESS.sub("|", text)):
             pairs = _pairs_of(part)
             if any(may_have_pairs(pair.name) and (progress or not pair.is_whole) for pair in pairs):
@@ -98,6 +104,6 @@ def _after_brackets(part: str, place: int) -> int:
 
 
 def _can_be_name(words: list[str]) -> bool:
-    if any(map(_PROSE.fullmatch, words)):
+    if any(word.lower() in _PROSE for word in words):
         return False
-    return len(words) == 1 or may_have_pairs(words[-1]) or _QUALIFIES.fullmatch(words[0]) is not None
+    return len(words) == 1 or may_have_pairs(words[-1]) or words[0].lower() in _QUALIFIERS
