@@ -120,6 +120,32 @@ def test_the_order_of_the_rows_does_not_matter() -> None:
     assert np.array(found, float) == pytest.approx(np.array(other, float), rel=1e-9)
 
 
+def test_tensor_parts_of_a_node_share_its_links_to_others() -> None:
+    law = ParallelStepLaw(put_in_columns(ONE_WAY))
+    fast = np.zeros(len(PARAMETERS))
+    slow = fast + 3.0 * (np.array(PARAMETERS) == "replicas_across")
+    # A node sends as many bytes, whether its replicas are whole or divided among its devices.
+    columns = put_in_columns([ParallelPlan(4, 1, tensor, nodes=2, shape=SMALL) for tensor in (1, 2, 4)])
+    longer_s = np.exp(law.log_step(slow, columns)) - np.exp(law.log_step(fast, columns))
+    assert longer_s[0] > 0.0
+    assert longer_s == pytest.approx([longer_s[0]] * 3)
+
+
+def test_what_does_not_grow_with_the_products_is_believed_to_count_less_beside_large_ones() -> None:
+    def believed(shape: ModelShape, micro_batch: int) -> dict[str, float]:
+        columns = put_in_columns([ParallelPlan(micro_batch=micro_batch, shape=shape)])
+        means = ParallelStepLaw(columns).believe(columns, np.zeros(1)).means
+        return dict(zip(PARAMETERS, means, strict=True))
+
+    small, wide, long = (
+        believed(SMALL, 2), believed(replace(SMALL, hidden=4096), 2), believed(SMALL, 16),
+    )  # fmt: skip
+    assert small["launch"] - long["launch"] == pytest.approx(np.log(8))
+    assert small["ring"] - long["ring"] == pytest.approx(np.log(8))
+    assert small["tensor_exchange"] - wide["tensor_exchange"] == pytest.approx(np.log(4))
+    assert small["tensor_exchange"] == long["tensor_exchange"]
+
+
 @given(
     st.sampled_from([1, 2, 4]), st.sampled_from([1, 2, 4]), st.sampled_from([1, 2, 8]), st.integers(1, 8),
     st.sampled_from(["micro_batch", "accumulation", "nodes"]), st.integers(0, 1000),

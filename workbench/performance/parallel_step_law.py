@@ -11,7 +11,8 @@ heads and V words, relative to the typical model and micro batch that were measu
     step     = (m-1) slowest + layers + head + (p-1) hop + ring 2(R-1)/R N/(p t) + update N/(p t)
 
 Each term has a factor, fitted as a logarithm; N is the number of parameters, and what crosses nodes is slower
-by further factors. Tensor parts are neighbours, then replicas, then stages. Fitting is left to others.
+by further factors. Tensor parts are neighbours, then replicas, then stages. The rings of a node's n tensor
+parts share its links to others, so each takes n times as long. Fitting is left to others.
 
 Sources: pipeline (m + p - 1): Huang et al. 2019, arXiv:1811.06965; tensor exchanges: Shoeybi et al. 2019,
 arXiv:1909.08053; operations and bytes of a block: Korthikanti et al. 2022, arXiv:2205.05198.
@@ -47,6 +48,17 @@ _BELIEFS = {
     "stages_across": (1.5, 1.0),
     # q = 1 + sharpness: whether launching kernels hides behind computing.
     "sharpness": (0.7, 0.5),
+}
+# These tokens, hidden and layers are what beliefs are about. A layer's products grow with tokens x hidden^2,
+# so what is relative to them changes with these powers of the three.
+_USUAL_SIZES = np.array([2048.0, 2048.0, 24.0])
+_GROWTH = {
+    "launch": (-1.0, -2.0, 0.0),
+    "tensor_wait": (-1.0, -2.0, 0.0),
+    "tensor_exchange": (0.0, -1.0, 0.0),
+    "hop": (0.0, -1.0, -1.0),
+    "ring": (-1.0, 0.0, 0.0),
+    "update": (-1.0, 0.0, 0.0),
 }
 PARAMETERS = tuple(_BELIEFS)
 _INDEX = {name: index for index, name in enumerate(PARAMETERS)}
@@ -93,7 +105,9 @@ class ParallelStepLaw:
             / (reference["layers"] * reference["hidden"] ** 2)
             / tensor
         )
-        across = np.where(replicas * tensor > per_node, value["replicas_across"], 1.0)
+        # The rings of a node's tensor parts share its links to other nodes.
+        across = value["replicas_across"] * np.minimum(tensor, per_node)
+        across = np.where(replicas * tensor > per_node, across, 1.0)
         ring = value["ring"] * 2.0 * (replicas - 1.0) / replicas * across
         step = (
             (plans["accumulation"] - 1.0) * slowest
@@ -124,6 +138,10 @@ class ParallelStepLaw:
         means, deviations = beliefs[:, 0].copy(), beliefs[:, 1].copy()
         divided = plans["stages"] * plans["tensor"] / (plans["accumulation"] + plans["stages"] - 1.0)
         means[_INDEX["multiply"]] = np.median(log_times + np.log(divided))
+        tokens = self.reference["micro_batch"] * self.reference["sequence"]
+        sizes = np.concatenate([tokens, self.reference["hidden"], self.reference["layers"]])
+        for name, powers in _GROWTH.items():
+            means[_INDEX[name]] += np.log(sizes / _USUAL_SIZES) @ powers
         operations = 72.0 * _products(self.reference)
         moved = _PASSES * _bytes_moved(self.reference, np.ones(1))
         means[_INDEX["move"]] = np.log(_OPERATIONS_PER_BYTE * moved / operations)[0]
