@@ -178,10 +178,10 @@ def build_timed(_config: Mapping[str, Any]) -> nn.Module:
     return mlp(*WIDTHS)
 
 
-def probe_links(rank: int, num_workers: int, meeting: str, exchanges: Sequence[str]) -> dict[str, Any]:
-    """Measure `ddp` with each exchange, and the links, as the advisor does on workers that are warm.
+def probe_links(rank: int, num_workers: int, meeting: str, ways: Sequence[str]) -> dict[str, Any]:
+    """Measure `ddp` with exchanges and strategies that divide the model, as the advisor does on warm workers.
 
-    Without exchanges, those that divide the model are measured. The first probe surveys the links.
+    The probe of the usual exchange alone is the first, which surveys the links.
 
     Returns:
         The events and the seconds that it took.
@@ -192,16 +192,20 @@ def probe_links(rank: int, num_workers: int, meeting: str, exchanges: Sequence[s
         objectives=[{"metric": "val_loss", "goal": "minimize"}],
         training={"optimizer": "adamw"},
     )
-    whole, whole_batch = {"micro_batch": BATCH, "accumulation": 1}, 2 * BATCH
-    plans = [PartialPlan.of(strategy="ddp", exchange=name, **whole) for name in exchanges] or [
-        PartialPlan.of(strategy="tensor", tensor=2, micro_batch=whole_batch, accumulation=1),
-        PartialPlan.of(
+    whole_batch = 2 * BATCH
+    dividing = {
+        "tensor": PartialPlan.of(strategy="tensor", tensor=2, micro_batch=whole_batch, accumulation=1),
+        "pipeline": PartialPlan.of(
             strategy="pipeline", stages=2, micro_batch=whole_batch // NUM_MICRO_BATCHES,
             accumulation=NUM_MICRO_BATCHES,
         ),
-    ]  # fmt: skip
+    }  # fmt: skip
+    plans = [
+        dividing.get(name) or PartialPlan.of(strategy="ddp", exchange=name, micro_batch=BATCH, accumulation=1)
+        for name in ways
+    ]
     # The first probe, from which the others follow, is longer.
-    is_first = exchanges == [USUAL]
+    is_first = ways == [USUAL]
     order = PlanProbe(
         tuple(plans), warmup_steps=2, num_steps=STEPS_IN_TURN, longest_s=PROBE_S if is_first else PROBE_S / 4,
         surveys_links=is_first,
@@ -233,9 +237,9 @@ def choose(megabits_per_s: int, times_s: dict[str, float]) -> dict[str, Any]:
     are exact ways that divide the model. The fastest of all that was timed is chosen; of the exact ones, too.
     """
 
-    def probe(*exchanges: str) -> list[PlanMeasured]:
+    def probe(*ways: str) -> list[PlanMeasured]:
         nonlocal probe_s
-        found = run_together(megabits_per_s, exchanges=exchanges)
+        found = run_together(megabits_per_s, ways=ways)
         probe_s += found["seconds"]
         return [PlanMeasured.model_validate(each) for each in found["measured"]]
 
@@ -245,18 +249,18 @@ def choose(megabits_per_s: int, times_s: dict[str, float]) -> dict[str, Any]:
     names = {name for name in MEASURED if name not in WITH_PERIOD}
     waits_s, step_s = measured[0].parts_s["communication"], measured[0].step_time_s or 0.0
     others = sorted(worth_timing(measured, names) - {USUAL})
-    measured += probe(*others) if others else []
-    timed_s = {str(each.plan.get("exchange", USUAL)): each.step_time_s or 0.0 for each in measured}
-    exact_s = {USUAL: timed_s[USUAL]}
     if waits_s >= WAITS_FOR_LINKS * step_s:
-        exact_s |= {str(each.plan["strategy"]): each.step_time_s or 0.0 for each in probe()}
-    chosen, exact = min(timed_s, key=timed_s.__getitem__), min(exact_s, key=exact_s.__getitem__)
+        others += [name for name in DIVIDING if capabilities_of(name).axis is not None]
+    measured += probe(*others) if others else []
+    probed_s = {way: each.step_time_s or 0.0 for way, each in zip([USUAL, *others], measured, strict=True)}
+    chosen = min(names & probed_s.keys(), key=probed_s.__getitem__)
+    exact = min({USUAL, *DIVIDING} & probed_s.keys(), key=probed_s.__getitem__)
     return {
         "chosen": chosen,
         "slower_than_fastest": times_s[chosen] / min(times_s[name] for name in names) - 1.0,
         "exact": exact,
         "exact_slower_than_fastest": times_s[exact] / min(times_s[name] for name in (USUAL, *DIVIDING)) - 1.0,
-        "timed": sorted(timed_s.keys() | exact_s.keys()),
+        "probed_s": probed_s,
         "probe_seconds": probe_s,
     }
 
@@ -395,15 +399,15 @@ def work(
     rounds: int,
     seeds: int,
     is_slowed: bool,
-    exchanges: Sequence[str] | None,
+    ways: Sequence[str] | None,
 ) -> None:
     """Be one of the workers: time steps, race where there are no rounds, or measure as the advisor does."""
     torch.set_num_threads(1)
     if rank == 0:
         meeting = f"{open_meeting_point(meeting)}/bench"
         print(meeting, flush=True)
-    if exchanges is not None:
-        found_by_probe = probe_links(rank, num_workers, meeting, exchanges)
+    if ways is not None:
+        found_by_probe = probe_links(rank, num_workers, meeting, ways)
         if rank == 0:
             print(json.dumps(found_by_probe), flush=True)
         return
@@ -425,7 +429,7 @@ def run_together(
     seeds: int = 0,
     is_slowed: bool = False,
     on_a_node: int = 1,
-    exchanges: Sequence[str] | None = None,
+    ways: Sequence[str] | None = None,
 ) -> Any:
     """Return what workers on two machines found on a link."""
     network = Network()
@@ -450,7 +454,7 @@ def run_together(
                 str(seeds),
             ]
             words += ["--slowed"] * is_slowed
-            words += [] if exchanges is None else ["--probe", *exchanges]
+            words += [] if ways is None else ["--probe", *ways]
             named = ["unshare", "--uts", "sh", "-c", f'hostname node{place.address}; exec "$@"', "sh"]
             process = subprocess.Popen([*place.prefix, *named, *words], stdout=subprocess.PIPE, text=True)
             started.append(process)
@@ -488,7 +492,7 @@ def main() -> None:
         work(
             options.rank, options.workers, options.meeting,
             rounds=options.rounds, seeds=options.seeds, is_slowed=options.slowed,
-            exchanges=options.probe,
+            ways=options.probe,
         )  # fmt: skip
         return
     reason = why_not()
