@@ -1,8 +1,9 @@
 """Replicas add their steps to parameters that some of them serve, and need not wait for the slowest.
 
 What is sent is what a step changed, so that any optimizer, clipping and decay stay with the replica. A read
-contains the own steps, and those of the others but for the last few, as many as the bound allows. How values
-are kept and sent is left to `served_parameters`.
+contains the own steps, and those of the others but for the last few, as many as the bound allows. Where it
+allows one or more, values travel while the next step is computed: a read that begins a step earlier must
+contain a step more. How values are kept and sent is left to `served_parameters`.
 
 Sources: Ho et al. 2013, "More Effective Distributed ML via a Stale Synchronous Parallel Parameter Server";
 Dean et al. 2012, "Large Scale Distributed Deep Networks".
@@ -11,7 +12,9 @@ Dean et al. 2012, "Large Scale Distributed Deep Networks".
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from typing import Any, ClassVar
 
 import torch
@@ -37,6 +40,7 @@ class ParameterServer(LocalSteps):
         self._own_part: OwnPart | None = None
         self._server: Server | None = None
         self._parts: list[Served] = []
+        self._reading: Future[Tensor] | None = None
 
     def traffic(self, shapes: Sequence[Sequence[int]]) -> Traffic:
         """Return what a replica sends, and gets back; see TrafficStating.traffic."""
@@ -67,20 +71,28 @@ class ParameterServer(LocalSteps):
         self._num_steps += 1
         self._has_stepped = True
         update = (self._flat() - self._begun_with).div_(self._replicas.num_workers)
-        bound = 0 if self._max_staleness is None else max(0, self._num_steps - self._max_staleness)
-        self._exchange(self._cut(update), bound)
+        if not self._max_staleness:
+            # Without a bound a read is as fresh as it can be, and never waits for another replica.
+            bound = 0 if self._max_staleness is None else self._num_steps
+            self._take_over(self._exchange(self._cut(update), bound))
+            return
+        read = self._end_reading()
+        self._take_over((self._begun_with if read is None else read) + update)
+        self._begin_reading(self._cut(update), max(0, self._num_steps + 1 - self._max_staleness))
 
     def agree(self) -> None:
         """Take over the steps of all replicas, unless none was made since; see ParameterExchange.agree."""
         if self._has_stepped:
             self._has_stepped = False
+            self._end_reading()
             self._replicas.gather(None)
-            self._exchange([None] * self._num_servers, 0)
+            self._take_over(self._exchange([None] * self._num_servers, 0))
             self._replicas.gather(None)  # before one of them makes its next step
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Serve the parameters as they are now; see Exchange.load."""
         super().load(state)
+        self._end_reading()
         self._has_stepped = False
         self._begun_with = self._flat()
         if self._own_part is not None:
@@ -94,17 +106,38 @@ class ParameterServer(LocalSteps):
         if self._server is not None:
             self._server.close()
 
-    def _exchange(self, updates: list[Tensor] | list[None], num_steps: int) -> None:
-        """Add an update, and take over values that contain so many steps of every replica."""
+    def _begin_reading(self, updates: list[Tensor], num_steps: int) -> None:
+        """Exchange in a thread of its own, while the next step is computed."""
+        reading: Future[Tensor] = Future()
+
+        def read() -> None:
+            try:
+                reading.set_result(self._exchange(updates, num_steps))
+            except Exception as error:  # raised where the values are needed
+                reading.set_exception(error)
+
+        threading.Thread(target=read, daemon=True).start()
+        self._reading = reading
+
+    def _end_reading(self) -> Tensor | None:
+        """Return what was read meanwhile, None where nothing was."""
+        reading, self._reading = self._reading, None
+        return None if reading is None else reading.result()
+
+    def _exchange(self, updates: Sequence[Tensor | None], num_steps: int) -> Tensor:
+        """Add an update, and return values that contain so many steps of every replica."""
         for part, update in zip(self._parts, updates, strict=True):
             part.begin(update, num_steps)
         found = torch.empty_like(self._begun_with)
         for part, values in zip(self._parts, self._cut(found), strict=True):
             part.finish(values)
+        return found
+
+    @torch.no_grad()
+    def _take_over(self, values: Tensor) -> None:
         sizes = [each.numel() for each in self._held]
-        with torch.no_grad():
-            for held, values in zip(self._held, found.split(sizes), strict=True):
-                held.copy_(values.view_as(held))
+        for held, own in zip(self._held, values.split(sizes), strict=True):
+            held.copy_(own.view_as(held))
         self._begun_with = self._flat()  # without what was lost where parameters are less precise
 
     def _flat(self) -> Tensor:

@@ -193,7 +193,7 @@ class Remote:
 
     def close(self) -> None:
         """Leave; see Served.close."""
-        self._connection.close()
+        _end(self._connection)
 
 
 class Server:
