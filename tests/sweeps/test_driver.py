@@ -136,7 +136,10 @@ def test_a_trial_that_breaks_a_limit_is_never_the_best(store: Store) -> None:
     ("fields", "reason", "num_trials"),
     [
         ({"budget": {"trials": 3}}, "trials", 3),
-        ({"budget": {"trials": 30, "plateau": 2}, "search": {"x": {"choices": [1]}}}, "plateau", 3),
+        (
+            {"budget": {"trials": 30, "plateau": 2}, "search": {"x": 1, "unread": {"low": 0.0, "high": 1.0}}},
+            "plateau", 3,
+        ),
         (
             {"objectives": [{"metric": "loss", "goal": "minimize", "target": 2.5}], "budget": {"trials": 9}},
             "target", 1,

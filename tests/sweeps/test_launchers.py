@@ -105,14 +105,17 @@ def test_a_run_in_which_nothing_but_failures_came_of_its_trials_has_failed(store
     assert "trial 1 failed" in (store.folder(sweep.run_id) / "driver.log").read_text()
 
 
+RAISES = {"how": "raises", "unread": {"low": 0.0, "high": 1.0}}
+
+
 def test_an_inline_sweep_of_nothing_but_failures_raises_the_first_of_them(store: Store) -> None:
-    experiment = make_experiment("behave", search={"how": "raises"}, budget={"trials": 2})
+    experiment = make_experiment("behave", search=RAISES, budget={"trials": 2})
     with pytest.raises(RunError, match=r"failed: all 2 trials failed: .*x is too large.*extend\(trials=10"):
         wb.sweep(experiment, store=store, launcher="inline")
 
 
 def test_a_failed_run_that_is_resumed_or_extended_inline_raises_as_a_sweep_does(store: Store) -> None:
-    sweep = Sweep.create(store, "behave", search={"how": "raises"}, budget={"trials": 2})
+    sweep = Sweep.create(store, "behave", search=RAISES, budget={"trials": 2})
     store.command(sweep.run_id, "stop", {})
     sweep.launch("inline").wait("stopped")
     run = wb.attach(sweep.run_id, store=store)
