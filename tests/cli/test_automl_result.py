@@ -10,9 +10,9 @@ from workbench.experiment import Experiment
 from workbench.history import History
 
 EXPERIMENT = Experiment(
-    model="mlp", data={"name": "digits", "held_out": "hash", "time_limit_s": 100.0},
+    model="mlp", data={"name": "digits", "held_out": "hash"},
     objectives=[{"metric": "val_loss", "goal": "minimize"}], search={"lr": {"low": 0.1, "high": 1.0}},
-    budget={"time": 90.0},
+    budget={"time": 100.0},
 )  # fmt: skip
 
 

@@ -22,6 +22,7 @@ from workbench.events import (
     TrialStarted,
 )
 from workbench.experiment import DEFAULT_TRIALS, Experiment
+from workbench.experiment.automl import concluding_s
 from workbench.history import History, cost_of, failure_groups
 from workbench.runs.descriptions import how_to_extend, why_not_resumed
 from workbench.sweeps.budget import (
@@ -423,3 +424,21 @@ def test_a_run_that_searches_nothing_is_not_extended_by_the_same_trial() -> None
         extended(history, {"budget.trials": 3}, 110.0)
     history.apply(RunStateChanged(state="complete", reason="trials", time_unix_s=111.0))
     assert how_to_extend(history) is None
+
+
+def test_a_run_of_automl_keeps_a_tenth_of_its_time_to_choose_and_test() -> None:
+    fields: dict[str, Any] = {
+        "train": None, "model": "mlp", "data": {"name": "digits", "held_out": "hash"},
+        "search": {"lr": {"low": 0.1, "high": 1.0}},
+        "objectives": [{"metric": "val_loss", "goal": "minimize"}],
+    }  # fmt: skip
+    history = make_history(**fields, budget={"time": 150})
+    assert concluding_s(history.in_force) == 15.0
+    assert reason_to_end(history, 234.9) is None
+    assert reason_to_end(history, 235.1) == ("time", "the time budget of 2 min 30 s is used up")
+    for time_s, kept_s in ((10, 2.0), (3600, 60.0)):
+        other = make_history(**fields, budget={"time": time_s})
+        assert concluding_s(other.in_force) == kept_s
+    with pytest.raises(ExperimentError, match="budget.time of 2 min 30 s is used up"):
+        extended(make_history(**fields, budget={"time": 150, "trials": 3}), {"budget.trials": 3}, 240.0)
+    assert concluding_s(make_history(budget={"time": 150}).in_force) == 0.0

@@ -15,7 +15,6 @@ from workbench.automl_pipeline.targets import Task
 from workbench.data.encoders import SampleKind
 from workbench.domain import Int
 from workbench.experiment import Experiment
-from workbench.history import History
 from workbench.models import default_metrics
 from workbench.models.one_of import Family
 
@@ -29,8 +28,6 @@ TARGET_SCALE = "target_scale"
 """The option of the data that errors of trials are multiplied with to be in the unit of the target."""
 METRIC = "metric"
 """The option of the data that names what is optimised, where the user chose it."""
-TIME_LIMIT = "time_limit_s"
-"""The option of the data that holds the time that the user allows, choosing and testing included."""
 MAX_TRIALS = 400
 PLATEAU_TRIALS = 80
 # Trees try every threshold of every feature; beyond this size a network is trained faster.
@@ -38,8 +35,6 @@ _MAX_TREE_NUMBERS = 200_000_000
 # A forest stores all of its leaves: with more data each leaf holds more samples, to stay below 300 MB.
 _MAX_LEAVES = 20_000
 _STARTUP_TRIALS = 8
-# Part of the time that the user allows in which the model is chosen and tested, and its limits in seconds.
-_CONCLUDING_PART, _CONCLUDING_S = 0.1, (2.0, 60.0)
 # Approximate number of steps of a training, and maximum number of epochs.
 _STEPS_AND_EPOCHS: dict[SampleKind, tuple[int, int]] = {
     "table": (600, 40),
@@ -156,7 +151,6 @@ def experiment_for(
             "held_out": held_out,
             **({} if target_scale is None else {TARGET_SCALE: target_scale}),
             **({} if metric is None else {METRIC: metric}),
-            TIME_LIMIT: time_s,
         },
         metrics=_reported_metrics(task, objective["metric"].removeprefix("val_")),
         objectives=[objective],
@@ -170,32 +164,13 @@ def experiment_for(
         },
         # Concurrent candidates use the hardware better than several workers for each.
         plan={"workers": 1},
-        budget={"time": time_s - concluding_s(time_s), "trials": MAX_TRIALS, "plateau": PLATEAU_TRIALS},
+        budget={"time": time_s, "trials": MAX_TRIALS, "plateau": PLATEAU_TRIALS},
         early_stop=_early_stop(num_folds, epochs),
         sampler={"name": "tpe", "options": {"multivariate": True, "group": True}},
         resources={"keep_best": NUM_ENSEMBLED * num_folds},
         repeats=num_folds,
         seed=seed,
     )
-
-
-def concluding_s(time_s: float) -> float:
-    """Return how much of the time that the user allows is kept to choose and test the model, in seconds."""
-    least_s, most_s = _CONCLUDING_S
-    return min(max(_CONCLUDING_PART * time_s, least_s), most_s)
-
-
-def time_limit_s(history: History) -> float | None:
-    """Return the time that the user allows for a run, in seconds; None for a run that states none.
-
-    Args:
-        history: The run; what it was extended by is added.
-    """
-    data, first, now = history.experiment.data, history.experiment.budget.time, history.in_force.budget.time
-    stated = None if data is None else data.options.get(TIME_LIMIT)
-    if not isinstance(stated, int | float) or first is None or now is None:
-        return None
-    return stated + now - first
 
 
 def first_configurations(experiment: Experiment) -> list[dict[str, Any]]:

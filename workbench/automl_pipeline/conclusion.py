@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import json
 
-from workbench.automl_pipeline.candidates import concluding_s, time_limit_s
 from workbench.automl_pipeline.result import AutoML
 from workbench.events import ModelChosen, RunState, RunStateChanged
+from workbench.experiment.automl import concluding_s
 from workbench.history import History
 from workbench.runs.handle import Run
 from workbench.store import Store
@@ -47,7 +47,7 @@ def conclude(store: Store, run_id: str, ending: RunStateChanged) -> ModelChosen:
     """
     found = AutoML(_EndingRun(store, run_id, ending))
     history = found.run.history
-    if (limit_s := time_limit_s(history)) is not None:
+    if (limit_s := history.in_force.budget.time) is not None:
         left_s = limit_s - history.active_s(history.now_unix_s())
-        found.longest_s = max(left_s, concluding_s(limit_s))
+        found.longest_s = max(left_s, concluding_s(history.in_force))
     return ModelChosen(result=json.loads(json.dumps(plain(found.to_json()))))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.automl_pipeline.targets import Task
 from workbench.automl_pipeline.task_detection import Problem, read_problem
 from workbench.errors import ArgumentError
+from workbench.experiment.automl import concluding_s
 from workbench.formatting import duration_argument_s
 from workbench.runs.waiting_view import waiting_for
 from workbench.store import Store
@@ -151,7 +152,8 @@ def _count_wait(run: Run, began_s: float) -> None:
     """Let what the user has waited before the run was driven count as time of the run."""
     time_s = run.experiment.budget.time
     if time_s is not None and not run.finished:
-        spent_s = min(monotonic() - began_s, time_s - MIN_TRIAL_TIME_S)
+        least_s = MIN_TRIAL_TIME_S + concluding_s(run.experiment)
+        spent_s = max(0.0, min(monotonic() - began_s, time_s - least_s))
         history = run.history
         waited_s = max(0.0, spent_s - history.active_s(history.now_unix_s()))
         run.store.command(run.run_id, "count_wait", {"seconds": round(waited_s, 1)})

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from workbench.experiment.automl import concluding_s
 from workbench.formatting import format_duration, format_number
 
 _TOLERATED_S = 1.0
@@ -31,8 +32,6 @@ def time_lines(history: History, whole_s: float) -> list[str]:
         history: The run, which has ended.
         whole_s: Seconds since the command was entered.
     """
-    from workbench.automl_pipeline.candidates import concluding_s, time_limit_s
-
     ends_s = [trial.ended_unix_s for trial in history.trials.values() if trial.ended_unix_s is not None]
     ended_s = history.ended_unix_s or history.now_unix_s()
     choose_s = max(0.0, ended_s - max(ends_s, default=ended_s))
@@ -40,10 +39,10 @@ def time_lines(history: History, whole_s: float) -> list[str]:
     parts_s = {"to start": whole_s - try_s - choose_s, "to try": try_s, "to choose and test": choose_s}
     parts = [f"{format_duration(round(max(0.0, part_s)))} {name}" for name, part_s in parts_s.items()]
     lines = [f"time    {format_duration(round(whole_s))}: {', '.join(parts)}"]
-    limit_s = time_limit_s(history)
+    limit_s = history.in_force.budget.time
     if limit_s is None or whole_s < limit_s + _TOLERATED_S:
         return lines
-    kept_s = concluding_s(limit_s)
+    kept_s = concluding_s(history.in_force)
     planned_s = {"to start": 0.0, "to try": limit_s - kept_s, "to choose and test": kept_s}
     excess_s = {name: part_s - planned_s[name] for name, part_s in parts_s.items()}
     longest = max(excess_s, key=lambda name: excess_s[name])

@@ -12,7 +12,7 @@ from typing import Any
 
 from workbench.errors import ExperimentError
 from workbench.events import RunState, RunStateChanged
-from workbench.experiment.automl import is_automl
+from workbench.experiment.automl import concluding_s, is_automl
 from workbench.experiment.changing import ENERGY, MONEY, describe_amount, values_of
 from workbench.experiment.energy_units import format_energy
 from workbench.formatting import format_duration
@@ -70,7 +70,8 @@ def reason_to_end(history: History, now_unix_s: float) -> tuple[str, str] | None
         best = history.best()
         assert best is not None
         return "target", f"trial {best.number} reached the target"
-    if budget.time is not None and history.active_s(now_unix_s) >= budget.time:
+    tried_s = history.active_s(now_unix_s) + concluding_s(history.in_force)
+    if budget.time is not None and tried_s >= budget.time:
         return "time", f"the time budget of {format_duration(budget.time)} is used up"
     if budget.gpu_time is not None and history.gpu_s(now_unix_s) >= budget.gpu_time:
         return "gpu_time", f"the budget of {format_duration(budget.gpu_time)} of GPU time is used up"
@@ -126,7 +127,7 @@ def extended(history: History, more: Mapping[str, float], now_unix_s: float) -> 
     found, in_force = {}, values_of(history.in_force)
     used = {
         "budget.trials": history.num_configurations(),
-        "budget.time": history.active_s(now_unix_s),
+        "budget.time": history.active_s(now_unix_s) + concluding_s(history.in_force),
         "budget.gpu_time": history.gpu_s(now_unix_s),
         ENERGY: history.energy_wh or 0.0,
         MONEY: cost_of(history, now_unix_s) or 0.0,
