@@ -439,6 +439,6 @@ def test_a_run_of_automl_keeps_a_tenth_of_its_time_to_choose_and_test() -> None:
     for time_s, kept_s in ((10, 2.0), (3600, 60.0)):
         other = make_history(**fields, budget={"time": time_s})
         assert concluding_s(other.in_force) == kept_s
-    with pytest.raises(ExperimentError, match="budget.time of 2 min 30 s is used up"):
+    with pytest.raises(ExperimentError, match=r"budget.time of 2 min 30 s is used up"):
         extended(make_history(**fields, budget={"time": 150, "trials": 3}), {"budget.trials": 3}, 240.0)
     assert concluding_s(make_history(budget={"time": 150}).in_force) == 0.0
