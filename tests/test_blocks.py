@@ -81,7 +81,7 @@ def force_columns(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(f"{module}.are_many_reports", lambda _rows: True)
 
 
-@settings(deadline=None)
+@settings(max_examples=50)
 @given(runs)
 def test_a_block_reads_as_its_rows_do(events: list[Event]) -> None:
     rows = rows_of(BEGINNING + events)
@@ -96,7 +96,7 @@ def test_a_block_reads_as_its_rows_do(events: list[Event]) -> None:
     assert contents(decoded) == contents(read)
 
 
-@settings(deadline=None)
+@settings(max_examples=50)
 @given(runs)
 def test_a_run_read_from_a_block_is_the_run_read_event_by_event(events: list[Event]) -> None:
     rows = rows_of(BEGINNING + events)

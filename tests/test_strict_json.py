@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workbench.strict_json import plain
@@ -15,6 +15,7 @@ def _refuse(constant: str) -> None:
     raise AssertionError(f"{constant} is no JSON")
 
 
+@settings(max_examples=50)
 @given(st.recursive(
     st.none() | st.booleans() | st.floats() | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),

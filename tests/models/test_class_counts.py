@@ -14,7 +14,7 @@ CLASSES = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, 
 
 
 @given(CLASSES, st.integers(1, 7), st.booleans())
-@settings(deadline=None)
+@settings(max_examples=50)
 @pytest.mark.parametrize(("name", "rival"), [("macro_f1", f1_score), ("mean_iou", jaccard_score)])
 def test_scores_are_those_of_scikit_learn_however_the_set_is_cut(name, rival, pairs, size, as_scores):
     metric = load_metrics([name], "classification")[name]
@@ -34,7 +34,7 @@ def test_a_set_without_targets_has_no_score():
 
 
 @given(CLASSES, st.integers(1, 7))
-@settings(deadline=None)
+@settings(max_examples=50)
 @pytest.mark.filterwarnings("ignore:y_pred contains classes")
 def test_balanced_accuracy_is_that_of_scikit_learn_however_the_set_is_cut(pairs, size):
     metric = load_metrics(["balanced_accuracy"], "classification")["balanced_accuracy"]

@@ -55,6 +55,7 @@ def exact_gain(front: np.ndarray, mean: np.ndarray) -> float:
     return sum(width * excess(mean[1], height) for width, height in zip(widths, above, strict=True))
 
 
+@settings(max_examples=50)
 @given(st.integers(0, 10_000), st.integers(1, 20))
 def test_the_expected_gain_is_that_of_the_closed_form(seed: int, num: int) -> None:
     random = np.random.default_rng(seed)

@@ -1,4 +1,4 @@
-"""Commands about machines that somebody rents; nothing is rented, and neither torch nor Ray is loaded."""
+"""Commands about machines to rent; nothing is rented, and neither torch nor Ray is loaded."""
 
 from __future__ import annotations
 

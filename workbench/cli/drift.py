@@ -1,4 +1,4 @@
-"""The command that compares what a model was asked to answer with its training data."""
+"""The command that compares the rows that a model answers with its training data."""
 
 from __future__ import annotations
 

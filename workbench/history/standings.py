@@ -40,7 +40,7 @@ class RankedTrials(Protocol):
 
 
 class Standings:
-    """What follows from the trials that have ended, brought up to date where it is asked for.
+    """What follows from the trials that have ended, brought up to date when it is read.
 
     Attributes:
         changed: Configurations whose trials have changed since then; the history adds to it.

@@ -235,7 +235,7 @@ def how_to_continue(run_id: str, history: History) -> str | Suggestion:
 
 
 def find_trial(run_id: str, history: History, number: int, *, field: str) -> Trial:
-    """Return a trial that somebody named.
+    """Return a trial that a user named.
 
     Args:
         run_id: The run.

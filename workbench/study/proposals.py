@@ -36,7 +36,7 @@ from workbench.study.transfer import Related, Relation, Source, relate
 ON_ONE_THREAD = partial(ThreadpoolController().limit, limits=1, user_api="blas")
 # How many standard deviations above the mean a configuration is valued. Chosen by `bench-search`.
 _OPTIMISM = 2.0
-# The weight of what a person believes, before it is divided by the square of the number of results.
+# The weight of what a user believes, before it is divided by the square of the number of results.
 _PRIOR_WEIGHT = 10.0
 _GROWTH = 1.15
 # Observations of curves that hyper-parameters are fitted to at most.

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
@@ -168,6 +168,7 @@ _SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False
 _ANY = st.recursive(_SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=5)
 
 
+@settings(max_examples=50)
 @given(
     values=st.fixed_dictionaries(dict.fromkeys(ROW, _ANY)), more=st.dictionaries(st.text(), _ANY, max_size=1)
 )
