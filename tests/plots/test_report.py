@@ -152,7 +152,7 @@ def test_the_experiment_on_the_page_is_the_experiment(recorded_page, recorded_ex
 @pytest.mark.parametrize(
     ("num_trials", "state", "said"),
     [
-        (0, "complete", "No trial has started yet."),
+        (0, "complete", "No trial has started."),
         (3, "pruned", "No trial is complete."),
         (3, "failed", "Every trial failed."),
         (1, "complete", "loss, trial 0"),
