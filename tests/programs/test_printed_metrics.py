@@ -22,7 +22,10 @@ from workbench.programs.written_metrics import EventFolder, csv_rows, json_lines
     [
         ("loss=0.5", {"loss": 0.5}),
         ("Epoch 3 - loss: 1e-3 - val_acc: 98.5%", {"Epoch": 3, "loss": 0.001, "val_acc": 98.5}),
-        ("Test set: Average loss: 0.0563, Accuracy: 9820/10000 (98%)", {"loss": 0.0563, "Accuracy": 9820}),
+        (
+            "Test set: Average loss: 0.0563, Accuracy: 9820/10000 (98%)",
+            {"Average_loss": 0.0563, "Accuracy": 9820},
+        ),
         ("Train Epoch: 1 [0/60000 (0%)]\tLoss: 2.300", {"Epoch": 1, "Loss": 2.3}),
         ("{'loss': 0.25, 'lr': '1e-05'}", {"loss": 0.25, "lr": 1e-5}),
         ('{"loss": 0.25, "deep": {"acc": 1}, "name": "x", "ok": true}', {"loss": 0.25, "deep.acc": 1}),
@@ -56,6 +59,22 @@ from workbench.programs.written_metrics import EventFolder, csv_rows, json_lines
     ],
 )
 def test_lines(line: str, values: dict[str, float]) -> None:
+    assert read_line(line.encode()) == values
+
+
+@pytest.mark.parametrize(
+    ("line", "values"),
+    [
+        ("Epoch 1/4 - train loss: 0.5 - val loss: 0.1", {"Epoch": 1, "train_loss": 0.5, "val_loss": 0.1}),
+        ("Train loss: 0.5, Test loss: 0.1", {"Train_loss": 0.5, "Test_loss": 0.1}),
+        ("Train acc: 91% | Val acc: 88%", {"Train_acc": 91, "Val_acc": 88}),
+        ("[1] Train Loss: 0.5 | Valid Loss: 0.1", {"Train_Loss": 0.5, "Valid_Loss": 0.1}),
+        ("Best epoch: 3, best val loss=0.1", {"Best_epoch": 3, "best_val_loss": 0.1}),
+        ("{'train loss': 0.5, 'avg loss': 0.25}", {"train_loss": 0.5, "avg_loss": 0.25}),
+        ("saved model, loss: 3", {"loss": 3}),
+    ],
+)
+def test_names_before_a_sign_keep_the_word_before_them(line: str, values: dict[str, float]) -> None:
     assert read_line(line.encode()) == values
 
 

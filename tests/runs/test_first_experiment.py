@@ -63,6 +63,7 @@ def test_options_of_click_and_what_is_printed() -> None:
     assert options_of(CLICK)[1].choices == ("a", "b")
     assert metrics_of(ARGPARSE) == ["val_acc", "train_loss"]
     assert metrics_of('print(f"epoch {e}: train loss 1.{e}, val loss {x:.5f}")') == ["val_loss", "train_loss"]
+    assert metrics_of('print(f"train loss: {a:.3f} - val loss: {b:.3f}")') == ["val_loss", "train_loss"]
 
 
 @pytest.mark.parametrize(

@@ -13,19 +13,21 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from workbench.formatting import without_escapes
-from workbench.programs.spaced_pairs import NUMBER, read_spaced
+from workbench.programs.spaced_pairs import QUALIFIER, joined_name, read_spaced
+from workbench.programs.written_numbers import NOT_INSIDE, WRITTEN, number_of
 
 Values = dict[str, float]
 Reader = Callable[[bytes], Values]
 
 MAX_LINE_BYTES = 65536
 """The most that is kept of a line."""
-_PAIR = re.compile(
-    rf"(?<![\w./-])(['\"]?)([^\W\d][\w./-]*)\1\s*[=:]\s*['\"]?({NUMBER})(?:%|ms|s|x)?(?![\w:]|\.\d)",
-    re.IGNORECASE,
+NAME = rf"(?<![\w./-])(['\"]?)((?:{QUALIFIER} ){{0,3}})([^\W\d][\w./-]*)\1\s*[=:]\s*"
+"""The pattern of a name with a sign after it; its groups are a quote, the qualifiers and the rest."""
+_PAIR = re.compile(rf"{NAME}['\"]?({WRITTEN})(?:%|ms|s|x)?{NOT_INSIDE}", re.IGNORECASE)
+_FIELDS = re.compile(r"[|:]|,(?!\d)")
+_FIELD = re.compile(
+    rf"\s*([^\W\d][\w./-]*(?: [^\W\d][\w./-]*)?)\s+({WRITTEN})(?:%|ms|s|x)?\s*", re.IGNORECASE
 )
-_FIELDS = re.compile(r"[|,:]")
-_FIELD = re.compile(rf"\s*([^\W\d][\w./-]*(?: [^\W\d][\w./-]*)?)\s+({NUMBER})(?:%|ms|s|x)?\s*", re.IGNORECASE)
 _FEWEST_FIELDS = 2
 _ENDS = re.compile(rb"[\r\n]+")
 _MAX_DEPTH = 4
@@ -84,7 +86,8 @@ class Lines:
 def read_line(line: bytes) -> Values:
     """Return the metrics of a printed line: of a JSON object, or of pairs of name and value.
 
-    Names of two words, where only a space stands before the value, are joined by an underscore.
+    Names of two words, where only a space stands before the value, are joined by an underscore; before a sign
+    they are where the first is a word such as `train` or `best`.
 
     Example:
         >>> from workbench.programs.printed_metrics import read_line
@@ -101,8 +104,12 @@ def read_line(line: bytes) -> Values:
             return {}  # half a line, of a program that was killed
         if found := read_json(line):
             return found
-    pairs = {match[2]: float(match[3]) for match in _PAIR.finditer(text)}
-    spaced = read_spaced(_PAIR.sub("|", text) if pairs else text, has_others=bool(pairs))
+    matches = list(_PAIR.finditer(text))
+    pairs = {
+        joined_name(match[2], match[3]): value
+        for match in matches if (value := number_of(match[4])) is not None
+    }  # fmt: skip
+    spaced = read_spaced(_PAIR.sub("|", text) if matches else text, has_others=bool(pairs))
     return _fields(text) | spaced | pairs
 
 
@@ -113,7 +120,10 @@ def _fields(text: str) -> Values:
     matches = [match for field in _FIELDS.split(text) if (match := _FIELD.fullmatch(field))]
     if len(matches) < _FEWEST_FIELDS:
         return {}
-    return {match[1].replace(" ", "_"): float(match[2]) for match in matches}
+    return {
+        match[1].replace(" ", "_"): value
+        for match in matches if (value := number_of(match[2])) is not None
+    }  # fmt: skip
 
 
 def read_json(line: bytes) -> Values:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-NUMBER = r"[-+]?(?:\d+(?:_\d+)*(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|nan|inf(?:inity)?)"
+from workbench.programs.written_numbers import NUMBER
 
 _SPLITS = ("train", "training", "val", "valid", "validation", "test", "eval", "dev")
 _METRICS = (
@@ -21,6 +21,8 @@ _NAMES = frozenset(f"{split}{metric}" for split in ("", *_SPLITS) for metric in 
 _COUNTED = ("epoch", "step", "iter", "iteration", "batch", "round", "episode")
 _WORDS = re.compile(r"[a-z]*(?:f1|r2)(?![a-z])|[a-z]+")
 _QUALIFIERS = frozenset((*_SPLITS, "mean", "avg", "average", "best", "final", "total", "running", "learning"))
+QUALIFIER = rf"(?:{'|'.join(sorted(_QUALIFIERS, reverse=True))})"
+"""The pattern of a word that belongs to the name after it, as in `train loss`; longer ones are first."""
 _PROSE = frozenset((
     "a", "an", "after", "and", "are", "as", "at", "before", "by", "for", "from", "had", "has", "have",
     "in", "into", "is", "of", "on", "or", "out", "over", "per", "since", "than", "the", "till", "to",
@@ -53,6 +55,26 @@ class _Pair(NamedTuple):
 def may_have_pairs(text: str) -> bool:
     """Return whether a text has the name of a usual metric, without which nothing is read here."""
     return not _NAMES.isdisjoint(_WORDS.findall(text.lower())) or "mAP" in text
+
+
+def joined_name(qualifiers: str, name: str) -> str:
+    """Return a name with the qualifiers before it, joined by underscores.
+
+    What is counted is the same in all parts of the data: `Train Epoch` is `Epoch`.
+
+    Args:
+        qualifiers: Words that match `QUALIFIER`, each followed by a blank; may be empty.
+        name: The name after them.
+
+    Example:
+        >>> from workbench.programs.spaced_pairs import joined_name
+        >>> joined_name("best val ", "loss"), joined_name("Train ", "Epoch")
+        ('best_val_loss', 'Epoch')
+    """
+    words = qualifiers.split()
+    if name.lower() in _COUNTED and all(word.lower() in _SPLITS for word in words):
+        return name
+    return "_".join((*words, name))
 
 
 def read_spaced(text: str, *, has_others: bool) -> dict[str, float]:

@@ -1,0 +1,54 @@
+"""Numbers as programs print them: plain, with separators between thousands, or with a decimal comma.
+
+What may mean two numbers, such as `1,234`, is none: a missing value is noticed, a wrong one is not. Which
+parts of a line are numbers is left to `printed_metrics`.
+"""
+
+from __future__ import annotations
+
+import re
+
+NUMBER = r"[-+]?(?:\d+(?:_\d+)*(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|nan|inf(?:inity)?)"
+"""The pattern of a number as Python writes it."""
+_BETWEEN = ",'\u2019\u00a0\u202f"
+"""What may stand between digits beside a dot; the last two are blanks that do not end a line."""
+WRITTEN = (
+    r"[-+]?[1-9]\d{0,2}(?: \d{3})+(?:[.,]\d+)?(?=\s*(?:$|[|,;)\]]|[^\W\d][\w./-]*\s*[=:]))"
+    rf"|[-+]?\d+(?:[.{_BETWEEN}]\d+)*[{_BETWEEN}]\d+(?:\.\d+)?\.?(?:[eE][-+]?\d+)?"
+    rf"|{NUMBER}"
+)
+"""The pattern of what `number_of` is to judge."""
+NOT_INSIDE = rf"(?![\w:]|[.{_BETWEEN}]\d)"
+"""What must follow a number: it does not go on."""
+_PLAIN = re.compile(NUMBER, re.IGNORECASE)
+_BLANKS = re.compile(r"[-+]?[1-9]\d{0,2}(?:(['\u2019\u00a0\u202f])\d{3})(?:\1\d{3})*(?:[.,]\d+)?")
+_COMMAS = re.compile(r"[-+]?[1-9]\d{0,2}(?:(?:,\d{3})+\.\d*|(?:,\d{3}){2,})(?:[eE][-+]?\d+)?")
+_DOTS = re.compile(r"[-+]?[1-9]\d{0,2}(?:\.\d{3}){2,},\d+")
+_DECIMAL_COMMA = re.compile(r"[-+]?(?![1-9]\d{0,2},\d{3}(?!\d))\d+,\d+(?:[eE][-+]?\d+)?")
+_LIST = re.compile(r"(?![-+]?[1-9]\d{0,2}\.\d{3},\d+$)([-+]?\d+\.\d+),\d")
+
+
+def number_of(text: str) -> float | None:
+    """Return the number that a text stands for; None where it may be another one.
+
+    Args:
+        text: What `WRITTEN` matches.
+
+    Example:
+        >>> [number_of(text) for text in ("1,234.5", "0,3", "1'000", "1,234,567")]
+        [1234.5, 0.3, 1000.0, 1234567.0]
+        >>> number_of("1,234") is None
+        True
+    """
+    if _PLAIN.fullmatch(text):
+        return float(text)
+    if _COMMAS.fullmatch(text):
+        return float(text.replace(",", ""))
+    if _DOTS.fullmatch(text):
+        return float(text.replace(".", "").replace(",", "."))
+    if _DECIMAL_COMMA.fullmatch(text):
+        return float(text.replace(",", "."))
+    if _BLANKS.fullmatch(text):
+        return float(re.sub(r"['\u2019\u00a0\u202f]", "", text).replace(",", "."))
+    first = _LIST.match(text)  # of several numbers with dots the first one counts
+    return float(first[1]) if first else None
