@@ -54,3 +54,12 @@ def test_ordinary_references_mean_what_they_refer_to() -> None:
     assert read_yaml(text) == {
         "rate": rate, "lr": rate, "other": {"low": 0, "high": 2}, "last": {**rate, "log": True}
     }  # fmt: skip
+
+
+def test_half_a_mapping_is_refused_in_one_line_with_both_places() -> None:
+    with pytest.raises(ExperimentError) as refused:
+        read_yaml("search:\n  lr: {low: 1e-3, high: 0.3\nbudget: {trials: 2}\n", source="half.yaml")
+    assert str(refused.value) == (
+        "half.yaml is not valid YAML: expected ',' or '}', but got ':' (line 3, column 7), "
+        "while parsing a flow mapping (line 2, column 7)"
+    )

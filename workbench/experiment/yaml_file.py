@@ -11,7 +11,7 @@ from typing import Any
 
 from ruamel.yaml import YAML
 from ruamel.yaml.constructor import SafeConstructor
-from ruamel.yaml.error import YAMLError
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode
 from ruamel.yaml.representer import SafeRepresenter
 
@@ -111,13 +111,24 @@ def read_yaml(text: str, *, source: str = "the text", holds: str = EXPERIMENT_KE
         ) from None
     # ValueError: dates and numbers that there are not; RecursionError: brackets without an end.
     except (YAMLError, ValueError, RecursionError) as error:
-        found = " ".join(str(error).replace('in "<unicode string>", ', "in ").split())
+        found = _describe(error)
         indent = "Indent with spaces: YAML allows no tabs there." if r"'\t'" in found else None
         raise ExperimentError(f"{source} is not valid YAML: {found}", next_step=indent) from error
     if not isinstance(document, dict) or not all(isinstance(key, str) for key in document):
         found = "is empty" if document is None else "is not a mapping"
         raise ExperimentError(f"{source} {found}", allowed=holds)
     return document
+
+
+def _describe(error: Exception) -> str:
+    """Return what is wrong and where, in one line: the parser shows the place by a picture of several."""
+    if not isinstance(error, MarkedYAMLError):
+        return " ".join(str(error).split())
+    places = [(error.problem, error.problem_mark), (error.context, error.context_mark)]
+    return ", ".join(
+        words if mark is None else f"{words} (line {mark.line + 1}, column {mark.column + 1})"
+        for words, mark in places if words
+    )  # fmt: skip
 
 
 def read_yaml_file(path: Path, *, holds: str = EXPERIMENT_KEYS) -> dict[str, Any]:
