@@ -108,8 +108,11 @@ def test_a_regression_target_keeps_its_unit_when_told_to(tmp_path):
     path = tmp_path / "table.csv"
     table().to_csv(path, index=False)
     options = {"path": str(path), "target": "price", "drop": ["id"]}
-    scaled = everything(load("table", options, cache=tmp_path).train)[1]
-    raw = everything(load("table", options | {"standardise_target": False}, cache=tmp_path).train)[1]
+    standardised = load("table", options, cache=tmp_path)
+    kept = load("table", options | {"standardise_target": False}, cache=tmp_path)
+    scaled, raw = everything(standardised.train)[1], everything(kept.train)[1]
+    assert standardised.target_scale == pytest.approx(raw.std(), rel=1e-4)
+    assert kept.target_scale == 1.0
     assert abs(scaled.mean()) < 1e-5
     assert 900 < raw.mean() < 1100
     np.testing.assert_allclose((raw - raw.mean()) / raw.std(), scaled, atol=1e-4)

@@ -177,6 +177,15 @@ def test_metrics_have_their_textbook_values():
     assert fifth_and_sixth.values() == {"top5_accuracy": 0.5}
 
 
+def test_errors_have_the_unit_of_a_target_that_was_standardised():
+    names = ["mean_absolute_error", "mean_squared_error", "root_mean_squared_error", "mean_error"]
+    own = {name: name for name in names[:3]} | {names[3]: lambda outputs, targets: (outputs - targets).mean()}
+    totals = Totals(load_metrics(own, "regression", target_scale=604.0))
+    totals.add(torch.tensor([[2.0], [4.0]]), torch.tensor([1.0, 1.0]))
+    found = [totals.values()[name] for name in names]
+    assert found == pytest.approx([2 * 604, 5 * 604**2, math.sqrt(5) * 604, 2.0])
+
+
 def test_a_model_that_diverged_is_measured():
     totals = Totals(load_metrics(["perplexity"], "language_model"))
     totals.add(torch.tensor([[0.0, 1e6]]), torch.tensor([0]))

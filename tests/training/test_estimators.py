@@ -86,13 +86,14 @@ def test_a_class_with_fit_and_predict_is_trained_kept_and_exported(
     assert (predicted == targets).mean() == pytest.approx(ended.values["val_accuracy"])
 
 
-def test_a_regressor_predicts_numbers(tmp_path: Path) -> None:
+def test_a_regressor_predicts_numbers_and_its_errors_have_their_unit(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     table = tmp_path / "table.csv"
     columns = rng.normal(size=(200, 2))
     np.savetxt(
-        table, np.c_[columns, columns @ [2.0, -1.0]], delimiter=",", header="a,b,y", comments="", fmt="%.5f"
-    )
+        table, np.c_[columns, 1000 * (columns @ [2.0, -1.0]) + rng.choice([-100, 100], 200)], delimiter=",",
+        header="a,b,y", comments="", fmt="%.5f",
+    )  # fmt: skip
     ended, _, _ = run(
         experiment(
             "sklearn.linear_model:Ridge",
@@ -103,7 +104,8 @@ def test_a_regressor_predicts_numbers(tmp_path: Path) -> None:
         alpha=0.001,
     )
     assert ended.state == "complete", ended.traceback
-    assert ended.values["val_loss"] < 0.01
+    assert ended.values["val_loss"] < 0.01, "that of the standardised target"
+    assert 80 < ended.values["val_mean_absolute_error"] < 120, "in the unit of the target"
 
 
 def test_a_forest_is_stopped_between_stages(tmp_path: Path) -> None:

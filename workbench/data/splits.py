@@ -148,6 +148,7 @@ class Datasets:
         token_names: The texts that token ids stand for, where classes have other names.
         owners: The client that holds each sample of train and of validation, by number from 0, where the data
             name the clients of a federation.
+        target_scale: What the numbers to predict were divided by, in their unit; 1 where they keep it.
     """
 
     name: str
@@ -162,6 +163,7 @@ class Datasets:
     target_shape: tuple[int, ...] = ()
     token_names: tuple[str, ...] = field(default=(), repr=False)
     owners: tuple[np.ndarray, np.ndarray] | None = field(default=None, repr=False)
+    target_scale: float = 1.0
 
 
 def split_indices(

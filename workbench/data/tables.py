@@ -72,7 +72,8 @@ class TableOptions(DatasetOptions):
     )
     standardise_target: bool = Field(
         True,
-        description="Standardise a regression target; errors are then in its standard deviations.",
+        description="Standardise a regression target for the training: the loss is that of the standardised "
+        "target, errors such as mean_absolute_error have its own unit.",
     )
 
     def load(self, *, seed: int, cache: Path | None) -> Datasets:
@@ -99,6 +100,7 @@ class TableOptions(DatasetOptions):
             num_outputs=len(made.facts["class_names"]) or 1,
             class_names=tuple(made.facts["class_names"]),
             owners=(arrays["train_owners"], arrays["validation_owners"]) if self.client is not None else None,
+            target_scale=made.facts["target_scale"],
         )
 
     @property
@@ -184,7 +186,9 @@ def _encode(table: pd.DataFrame, options: TableOptions, seed: int) -> Cached:
         clients = column_of(table, named[options.client]).astype(str).to_numpy()
         owners = np.unique(clients, return_inverse=True)[1]
         arrays |= {"train_owners": owners[train], "validation_owners": owners[validation]}
-    return Cached(arrays, {"task": learnt.task, "class_names": class_names})
+    return Cached(arrays, {
+        "task": learnt.task, "class_names": class_names, "target_scale": learnt.target_scale,
+    })  # fmt: skip
 
 
 @dataclass(frozen=True)

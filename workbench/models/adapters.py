@@ -106,7 +106,7 @@ def load_loss(loss: LossReference | None, task: Task) -> Loss:
 
 
 def load_metrics(
-    metrics: Sequence[str] | Mapping[str, MetricReference] | None, task: Task
+    metrics: Sequence[str] | Mapping[str, MetricReference] | None, task: Task, *, target_scale: float = 1.0
 ) -> dict[str, AnyMetric]:
     """Return the metrics of a trial by name.
 
@@ -116,6 +116,7 @@ def load_metrics(
             defaults. A function of (outputs, targets) returns either the mean over the samples of the
             batch or (total, count). A class or object with `update` and `compute` sees the whole set.
         task: The task of the data.
+        target_scale: What the data divided its targets by; errors are then in the unit of the target.
     """
     chosen = default_metrics(task) if metrics is None else metrics
     by_name = (
@@ -123,8 +124,12 @@ def load_metrics(
         if isinstance(chosen, Mapping)
         else {reference.rpartition(":")[2].rpartition(".")[2]: reference for reference in chosen}
     )
-    return {
+    loaded = {
         name: _as_metric(_load(METRICS, reference, f"metrics.{name}")) for name, reference in by_name.items()
+    }
+    return {
+        name: metric.of_targets_divided_by(target_scale) if isinstance(metric, Metric) else metric
+        for name, metric in loaded.items()
     }
 
 

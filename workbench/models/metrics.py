@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -44,10 +44,21 @@ class Metric:
         measure: (outputs, targets) -> (total, count) of one batch; the total is a scalar tensor that stays
             on the device, so that an evaluation waits for the device only once, and so may the count be.
         finish: What turns the mean over all predictions into the metric.
+        power_of_unit: 1 where it has the unit of the targets, 2 where it has its square, 0 where it has none.
     """
 
     measure: Callable[[Any, Any], tuple[Tensor, int | Tensor]]
     finish: Callable[[float], float] = _same
+    power_of_unit: int = 0
+
+    def of_targets_divided_by(self, scale: float) -> Metric:
+        """Return the metric in the unit of the target, for targets that were standardised.
+
+        Args:
+            scale: What the targets were divided by, in their unit; more than 0.
+        """
+        factor = scale**self.power_of_unit
+        return self if factor == 1.0 else replace(self, finish=lambda mean: factor * self.finish(mean))
 
 
 @dataclass(frozen=True)
@@ -219,7 +230,9 @@ BALANCED_ACCURACY = WholeMetric(functools.partial(ClassCounts, recall_of_classes
 ROC_AUC = WholeMetric(RocAuc)
 ACCURACY = Metric(_correct)
 TOP5_ACCURACY = Metric(_correct_in_five)
-MEAN_SQUARED_ERROR = Metric(_squared_error)
-ROOT_MEAN_SQUARED_ERROR = Metric(_squared_error, finish=lambda mean: math.sqrt(mean) if mean >= 0 else mean)
-MEAN_ABSOLUTE_ERROR = Metric(_absolute_error)
+MEAN_SQUARED_ERROR = Metric(_squared_error, power_of_unit=2)
+ROOT_MEAN_SQUARED_ERROR = Metric(
+    _squared_error, finish=lambda mean: math.sqrt(mean) if mean >= 0 else mean, power_of_unit=1
+)
+MEAN_ABSOLUTE_ERROR = Metric(_absolute_error, power_of_unit=1)
 PERPLEXITY = Metric(_negative_log_likelihood, finish=_exponential)

@@ -373,7 +373,7 @@ def _metrics_of(experiment: Experiment, datasets: Datasets, model: nn.Module | N
         model.train()
         return {**metrics_by_name(names)}
     named = {item.short_name: _function(item, "metrics") for item in experiment.own_metrics}
-    chosen = load_metrics(named or None, datasets.task)
+    chosen = load_metrics(named or None, datasets.task, target_scale=datasets.target_scale)
     return {"loss": mean_over_samples(loss_of(experiment, datasets))} | chosen
 
 
