@@ -111,8 +111,8 @@ def test_where_a_person_says_where_workers_go_nothing_else_is_tried() -> None:
 class OnALink:
     """Two workers whose gradients take `exchange_s` to exchange; stages exchange next to nothing."""
 
-    def __init__(self, experiment: Experiment, exchange_s: float) -> None:
-        self._experiment, self._exchange_s = experiment, exchange_s
+    def __init__(self, experiment: Experiment, exchange_s: float, *, can_divide: bool = True) -> None:
+        self._experiment, self._exchange_s, self._can_divide = experiment, exchange_s, can_divide
         self.tried: set[tuple[str, str]] = set()
         self.surveyed: list[int] = []
 
@@ -126,6 +126,13 @@ class OnALink:
             decided = each | PartialPlan.of(workers=num_workers)
             plan = resolve(self._experiment, params, num_train_samples=SAMPLES, decided=decided).plan
             self.tried.add((plan.strategy, plan.pipeline_schedule))
+            if plan.workers_per_replica > 1 and not self._can_divide:
+                found.append(
+                    PlanMeasured(
+                        setting="s", plan=plan.to_json(), fits=False, is_possible=False, message="no"
+                    )
+                )
+                continue
             waits_s = self._exchange_s if plan.replicas > 1 else 0.0
             found.append(
                 PlanMeasured(
@@ -138,13 +145,15 @@ class OnALink:
         return found
 
 
-def survey_link(exchange_s: float, budget_s: float = 60.0, **changes: Any) -> tuple[PlanMeasurer, OnALink]:
+def survey_link(
+    exchange_s: float, budget_s: float = 60.0, *, can_divide: bool = True, **changes: Any
+) -> tuple[PlanMeasurer, OnALink]:
     fields: dict[str, Any] = {
         "model": "mlp", "data": "digits", "objectives": [{"metric": "val_loss", "goal": "minimize"}],
         "plan": {"workers": 2}, **changes,
     }  # fmt: skip
     experiment = Experiment(**fields)
-    bench = OnALink(experiment, exchange_s)
+    bench = OnALink(experiment, exchange_s, can_divide=can_divide)
     around = MeasurementContext(Capacity(Shape(1, 0.0), (1, 1)), on_gpu=False, limit_bytes=None, setting="s")
     measurer = PlanMeasurer(experiment, bench, around, budget_s)  # type: ignore[arg-type]
     measurer.measure_plans()
@@ -164,6 +173,12 @@ def test_where_gradients_take_longer_than_the_step_the_model_is_divided_instead(
     }  # fmt: skip
     best = measurer.fastest_plans("time", None)[0]
     assert (best.strategy, best.stages, best.pipeline_schedule) == ("pipeline", 2, "zero_bubble")
+
+
+def test_a_model_that_cannot_be_divided_is_not_taken_for_one_that_needs_less_memory() -> None:
+    measurer, bench = survey_link(exchange_s=2.0, can_divide=False)
+    assert {strategy for strategy, _ in bench.tried} == {"ddp", "pipeline", "tensor"}
+    assert {plan.strategy for plan in measurer.fastest_plans("time", None)} == {"ddp"}
 
 
 def test_links_are_surveyed_once_for_all_plans_of_the_same_workers() -> None:

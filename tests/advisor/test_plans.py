@@ -102,6 +102,25 @@ def test_every_plan_is_exactly_its_global_batch(
         assert micro is None or found.micro_batch == micro
 
 
+def test_what_divides_among_replicas_is_no_choice_for_a_single_one() -> None:
+    ways = [PLAIN | PartialPlan.of(strategy=name) for name in ("ddp", "zero1", "fsdp")]
+    found = {(plan.workers, plan.strategy) for plan in enumerate_plans(choose(make_experiment()), ways)}
+    assert {strategy for workers, strategy in found if workers == 1} == {"single"}
+    assert {strategy for workers, strategy in found if workers == 2} == {"ddp", "zero1", "fsdp"}
+    written = make_experiment(plan={"workers": 1, "strategy": "zero1"})
+    assert {plan.strategy for plan in enumerate_plans(choose(written), ways[1:2])} == {"zero1"}
+
+
+def test_what_is_not_possible_is_so_at_every_size_and_not_for_want_of_memory() -> None:
+    refused = measure(1, 64, None, fits=False).model_copy(update={"is_possible": False})
+    known = Knowledge([refused], [4], limit_bytes=None)
+    assert not known.fits(plan_with(PLAIN, 1, 8))
+    assert not known.is_possible(plan_with(PLAIN, 1, 8))
+    full = Knowledge([measure(1, 64, None, fits=False)], [4], limit_bytes=None)
+    assert full.fits(plan_with(PLAIN, 1, 8))
+    assert full.is_possible(plan_with(PLAIN, 1, 64))
+
+
 def test_plans_that_do_not_fit_are_left_out_and_accumulate_instead() -> None:
     experiment = make_experiment(training={"global_batch": 1024}, plan={"workers": 1})
     known = Knowledge(

@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 from tests.builders.recorded_runs import EXPERIMENT, WHY_PRUNED, begin, trial_events
-from workbench.events import Event
+from workbench.events import Event, PlanMeasured
 from workbench.experiment import Experiment
 from workbench.history import History
-from workbench.runs.event_lines import Narrator
+from workbench.runs.event_lines import Narrator, measurement_line
 
 
 def lines_of(*events: Event) -> list[str]:
@@ -23,6 +23,12 @@ def test_a_trial_that_is_better_by_less_than_is_printed_is_not_named_the_best_ag
     proposed = [trial_events(number, at_s=number)[0] for number in range(3)]
     ends = lines_of(*begin(), *proposed, *trials)[-3:]
     assert ["(best so far)" in line for line in ends] == [True, False, True]
+
+
+def test_a_way_that_the_model_does_not_allow_is_not_described_as_one_that_needs_memory() -> None:
+    plan = {"workers": 2, "micro_batch": 8, "accumulation": 1, "strategy": "tensor", "tensor": 2}
+    event = PlanMeasured(setting="s", plan=plan, fits=False, is_possible=False, message="no layers to cut")
+    assert measurement_line(event) == "not possible with this model: tensor, 2 tensor parts: no layers to cut"
 
 
 def test_a_pruned_trial_states_why() -> None:

@@ -29,7 +29,7 @@ from workbench.events import (
     TrialReported,
 )
 from workbench.experiment import Experiment
-from workbench.plan import PartialPlan, Plan
+from workbench.plan import SIZES, PartialPlan, Plan
 from workbench.planning.own_code import own_values
 from workbench.probes.measurements import NeighbourProbe, PlanProbe, RateTest
 from workbench.remote.code_origin import Origin
@@ -87,6 +87,7 @@ class Bench:
         )  # fmt: skip
         self._origin = origin
         self._sink, self._poll = sink, poll
+        self._impossible: set[PartialPlan] = set()
         self._task = TrialTask(
             run_id=run_id,
             trial=0,
@@ -162,13 +163,22 @@ class Bench:
                         message=ended.message,
                     )
                 )
-            for event in measured:
+            for event in filter(self._is_news, measured):
                 self._sink(event)
             found += measured
             if len(measured) < len(now) and (ended is None or ended.state != "failed"):
                 raise RunError("the workers measured fewer plans than requested")
             left = left[len(measured) :]
         return found
+
+    def _is_news(self, event: PlanMeasured) -> bool:
+        """Return whether to store a measurement; what is impossible at every size is stored once."""
+        if event.is_possible:
+            return True
+        way = PartialPlan.from_json(event.plan).without(*SIZES)
+        is_first = way not in self._impossible
+        self._impossible.add(way)
+        return is_first
 
     def probe_neighbours(
         self, num_copies: int, order: NeighbourProbe, params: Mapping[str, JsonValue]

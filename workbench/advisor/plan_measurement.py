@@ -232,7 +232,8 @@ class PlanMeasurer:
         knowledge = self.knowledge
         if list(enumerate_plans(choices, variants, knowledge)):
             wanted = list(enumerate_plans(choices, variants))
-            if all(knowledge.fits(plan) for plan in wanted if plan.accumulation == 1):
+            possible = [plan for plan in wanted if plan.accumulation == 1 and knowledge.is_possible(plan)]
+            if all(map(knowledge.fits, possible)):
                 return
         for variant in combinations(base, choices.options, "memory"):
             if variant not in variants:

@@ -209,10 +209,14 @@ class Knowledge:
     def fits(self, plan: Plan) -> bool:
         """Return whether a plan fits; one of which nothing is known is taken to fit."""
         for known, each in self._like(plan):
-            if not each.fits and plan.micro_batch >= known.micro_batch:
+            if not each.fits and (plan.micro_batch >= known.micro_batch or not each.is_possible):
                 return False
         need = self.memory(plan)
         return need is None or need.limit is None or need.value <= (1.0 - MARGIN) * need.limit
+
+    def is_possible(self, plan: Plan) -> bool:
+        """Return whether nothing but memory is known to prevent a plan."""
+        return all(each.is_possible for _, each in self._like(plan))
 
     def _like(self, plan: Plan) -> list[tuple[Plan, PlanMeasured]]:
         """Return what was measured of the variant of a plan, on one worker or on several as the plan has."""
@@ -276,6 +280,8 @@ def _divisions(
     """Yield the divisions of a batch with the least accumulation that fits, and some with more."""
     replicas, rest = divmod(workers, variant.workers_per_replica)
     able = capabilities_of(str(variant.get("strategy")))
+    if replicas == 1 and able.needs_replicas and _has_simpler(choices):
+        return
     rest = rest or replicas % (variant.shard or 1) or (variant.shard and not able.takes_shard)
     if rest or any(((variant.get(axis) or 1) != 1) != (axis == able.axis) for axis in BY_AXIS):
         return
@@ -294,6 +300,12 @@ def _divisions(
         if rest == 0 and allowed and (known is None or known.fits(plan)):
             num_found += 1
             yield plan
+
+
+def _has_simpler(choices: Choices) -> bool:
+    """Return whether a single replica may be computed without dividing among replicas."""
+    able = (capabilities_of(str(name)) for name in choices.options["strategy"])
+    return any(each.axis is None and not each.needs_replicas for each in able)
 
 
 def best_plans(

@@ -37,7 +37,10 @@ class PlanMeasured(EventHeader):
     workers_per_node: list[int] = Field(default_factory=list)
     device: str = Field(default="cpu", description="Name of a worker's device.")
     fits: bool = Field(default=True, description="False if memory ran out, or would have.")
-    message: str | None = Field(default=None, description="Why it does not fit.")
+    is_possible: bool = Field(
+        default=True, description="False if the model cannot be computed so, however much memory there is."
+    )
+    message: str | None = Field(default=None, description="Why it does not fit, or is not possible.")
     num_train_samples: int | None = Field(default=None, description="Samples of the training data.")
     num_steps: int = Field(default=0, description="Steps that were timed, after the warm-up.")
     step_time_s: float | None = Field(default=None, description="Median of the timed steps.")

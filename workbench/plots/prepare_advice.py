@@ -166,7 +166,7 @@ def prepare_memory(run: RunData) -> MemoryData:
     estimated = Points.of(
         Point(finite(row.get("micro_batch")), _over(finite(row.get("peak_bytes")), unit_bytes)) for row in law
     )
-    too_large = Points.of(place(event) for event in events if not event.fits)
+    too_large = Points.of(place(event) for event in events if event.is_possible and not event.fits)
     known = measured.x or estimated.x or too_large.x
     return MemoryData(
         subtitle="The peak memory of a worker must stay below that of its device.",

@@ -91,6 +91,7 @@ class _Tried:
     kind: tuple[Any, ...]
     micro_batch: int
     misfit: str | None
+    is_possible: bool
     peak_bytes: int
 
 
@@ -99,6 +100,7 @@ class _Measured:
     """The result of the steps of a plan; no times where it does not fit."""
 
     misfit: str | None = None
+    is_possible: bool = True
     times: StepTimes | None = None
     peak_bytes: int | None = None
     power_w: float | None = None
@@ -134,22 +136,23 @@ class _Probe:
         plan = settings.plan
         kind = (PartialPlan.of_plan(plan).without(*SIZES), plan.accumulation > 1)
         micro_batch = plan.micro_batch
-        misfit = self._foreseen_misfit(kind, micro_batch)
-        found = _Measured(misfit) if misfit is not None else self._try(task)
+        found = self._foreseen_misfit(kind, micro_batch) or self._try(task)
         self._tidy()
-        self._tried.append(_Tried(kind, micro_batch, found.misfit, found.peak_bytes or 0))
+        self._tried.append(_Tried(kind, micro_batch, found.misfit, found.is_possible, found.peak_bytes or 0))
         return self._event(task, settings, found, len(datasets.train))
 
-    def _foreseen_misfit(self, kind: tuple[Any, ...], micro_batch: int) -> str | None:
-        """Return why a plan need not be tried; all workers know the same, so they agree.
+    def _foreseen_misfit(self, kind: tuple[Any, ...], micro_batch: int) -> _Measured | None:
+        """Return why a plan need not be tried, if so; all workers know the same, so they agree.
 
         A strategy that shards the model cannot step alone, so this is all that keeps one of its workers from
         running out of memory while the others wait for it: plans should come in order of size.
         """
         alike = [tried for tried in self._tried if tried.kind == kind]
         for tried in alike:
+            if not tried.is_possible:
+                return _Measured(tried.misfit, is_possible=False)
             if tried.misfit is not None and tried.micro_batch <= micro_batch:
-                return f"a micro batch of {tried.micro_batch} did not fit: {tried.misfit}"
+                return _Measured(f"a micro batch of {tried.micro_batch} did not fit: {tried.misfit}")
         smaller = [each for each in alike if each.misfit is None and each.micro_batch <= micro_batch]
         if len({each.micro_batch for each in smaller}) < 2:
             return None
@@ -157,7 +160,8 @@ class _Probe:
         expected_bytes = law.peak_bytes(micro_batch)
         if expected_bytes <= self._limit_bytes:
             return None
-        return f"would hold {expected_bytes:.4g} bytes of at most {self._limit_bytes:.4g}, by smaller ones"
+        most = f"{self._limit_bytes:.4g}"
+        return _Measured(f"would hold {expected_bytes:.4g} bytes of at most {most}, by smaller ones")
 
     def _try(self, task: TrialTask) -> _Measured:
         """Assemble a plan and make its steps; whatever was assembled is dropped."""
@@ -167,7 +171,7 @@ class _Probe:
             if not _is_idea_of_advisor(task, error):
                 raise
             traceback.clear_frames(error.__traceback__)
-            return _Measured(error.problem)
+            return _Measured(error.problem, is_possible=False)
 
     def _assemble_and_step(self, task: TrialTask) -> _Measured:
         peak = PeakMemory(self._worker.device)
@@ -286,6 +290,7 @@ class _Probe:
             workers_per_node=self._workers_per_node,
             device=torch.cuda.get_device_name() if on_gpu else "cpu",
             fits=found.misfit is None,
+            is_possible=found.is_possible,
             message=found.misfit,
             num_train_samples=num_train_samples,
             peak_bytes=found.peak_bytes,

@@ -43,7 +43,10 @@ def measurement_line(event: Event) -> str | None:
     """Return the line of a measurement for advice; None for other events."""
     match event:
         case PlanMeasured(by_trial=None):
-            description = PartialPlan.from_json(event.plan).describe()
+            plan = PartialPlan.from_json(event.plan)
+            if not event.is_possible:
+                return f"not possible with this model: {plan.work_text}: {event.message}"
+            description = plan.describe()
             if event.samples_per_s is None:
                 return f"does not fit: {description}: {event.message}"
             return f"measured {description}: {format_rate(event.samples_per_s)} samples/s"

@@ -41,6 +41,11 @@ class Capabilities:
         """Whether each worker can make a whole step: it holds the model and the optimizer's state."""
         return self.holds_whole_model and not self.divides_state
 
+    @property
+    def needs_replicas(self) -> bool:
+        """Whether all it does is to divide among replicas: a single one only pays for it."""
+        return self.divides_state and self.axis is None
+
 
 BUILT_IN = {
     "single": Capabilities(max_workers=1),
