@@ -103,6 +103,19 @@ def test_one_worker_alone_does_not_show_how_a_plan_scales() -> None:
             scale_of(measured, 0.8)
 
 
+def test_one_worker_is_predicted_between_the_micro_batches_that_it_was_timed_with() -> None:
+    # 0.02 s, and 0.001 s a sample.
+    measured = [timed(1, 0.0, 32, 0.052), timed(1, 0.0, 128, 0.148), timed(2, 0.0211, 64, 0.084)]
+    found = scale_of(measured, 0.5)
+    alone, two = found.curve[:2]
+    assert (found.micro_batch, alone.workers, alone.is_measured, two.is_measured) == (64, 1, False, True)
+    assert alone.step_time_s == pytest.approx(0.084, rel=0.05)
+    assert two.efficiency == pytest.approx(0.084 / 0.1051, rel=0.05)
+    assert "communication" not in found.parts_s
+    with pytest.raises(ExperimentError, match="a number as plan.micro_batch"):
+        scale_of([measured[0], measured[2]], 0.5)
+
+
 def test_the_setting_with_the_most_workers_counts_alone() -> None:
     other = [each.model_copy(update={"setting": "other", "step_time_s": 9.0}) for each in CHEAP[:2]]
     assert scale_of([*other, *CHEAP], 0.8) == scale_of(CHEAP, 0.8)

@@ -92,7 +92,8 @@ def scale_of(measured: Sequence[PlanMeasured], efficiency: float, up_to: int | N
         up_to: Extrapolate to this number of workers; None to end where the measurements do.
 
     Raises:
-        ExperimentError: If no plan was timed on one worker and, with the same micro batch, on several.
+        ExperimentError: If no plan was timed on several workers and, with the same micro batch or with smaller
+            and larger ones, on one.
     """
     steps = [each for each in measured if each.step_time_s is not None and each.fits]
     probes = [each for each in steps if each.by_trial is None]
@@ -100,13 +101,15 @@ def scale_of(measured: Sequence[PlanMeasured], efficiency: float, up_to: int | N
     if not usable:
         usable, used = _variants(steps), steps
     variant, micro_batch, timed = _widest(usable)
-    used = [each for each in used if each.setting == timed[1].setting]
+    least = timed[min(timed)]  # computes what one worker computes
+    parts_s = {part: took_s for part, took_s in least.parts_s.items() if part != "communication"}
+    used = [each for each in used if each.setting == least.setting]
     known = Knowledge(used, _largest_nodes(used), limit_bytes=None)
     counts = list(range(1, max(_MAX_FACTOR * max(timed), up_to or 1) + 1))
     found = known.step_times([plan_with(variant, workers, micro_batch) for workers in counts])
     alone_s = found[0].value
     exchange = _exchange(timed)
-    computing_s = sum(timed[1].parts_s.get(part, 0.0) for part in ("forward", "backward"))
+    computing_s = sum(parts_s.get(part, 0.0) for part in ("forward", "backward"))
     curve: list[ScalePoint] = []
     for workers, step in zip(counts, found, strict=True):
         is_beyond = step.extrapolated and workers not in timed
@@ -123,7 +126,7 @@ def scale_of(measured: Sequence[PlanMeasured], efficiency: float, up_to: int | N
     largest = next(point for point in curve if point.workers == max(timed))
     paying = itertools.takewhile(lambda point: point.efficiency >= efficiency, curve)
     return Scale(
-        micro_batch, dict(timed[1].parts_s), *(exchange or (None, None)), largest.workers,
+        micro_batch, parts_s, *(exchange or (None, None)), largest.workers,
         _overhead(largest.workers, min(1.0, largest.efficiency)), _overhead(largest.workers, efficiency),
         max(point.workers for point in paying),
         _bend(curve), tuple(curve), used[0].by_trial is not None,
@@ -142,21 +145,33 @@ def _widest(usable: Variants) -> tuple[Variant, int, Timed]:
         raise ExperimentError(
             "no plan of the run was timed on one worker and on several with the same micro batch",
             field="plan.workers",
-            next_step="Run `workbench advise FILE` with plan.workers: auto where there are several workers, "
-            "or a sweep over workers with a fixed plan.micro_batch and plan.accumulation 1.",
+            next_step="Where there are several workers, run `workbench advise FILE` with plan.workers: auto, "
+            "plan.accumulation: auto and a number as plan.micro_batch, which each of them then has; or a sweep "
+            "over workers with a fixed plan.micro_batch and plan.accumulation 1.",
         )
     (_, variant, micro_batch), timed = max(usable.items(), key=lambda item: (len(item[1]), item[0][2]))
     return variant, micro_batch, timed
 
 
 def _variants(steps: Sequence[PlanMeasured]) -> Variants:
-    """Return what was timed on one worker and on several."""
+    """Return what was timed on several workers, and on one, or between what was timed on one."""
     found: Variants = {}
+    alone: dict[tuple[str, Variant], list[int]] = {}
     for each in steps:
         plan = read_plan(each.plan)
         if plan is not None and plan.accumulation == 1:
-            found.setdefault((each.setting, variant_of(plan), plan.micro_batch), {})[plan.workers] = each
-    return {key: timed for key, timed in found.items() if 1 in timed and len(timed) > 1}
+            variant = variant_of(plan)
+            found.setdefault((each.setting, variant, plan.micro_batch), {})[plan.workers] = each
+            if plan.workers == 1:
+                alone.setdefault((each.setting, variant), []).append(plan.micro_batch)
+    several = {key: timed for key, timed in found.items() if max(timed) > 1}
+    exact = {key: timed for key, timed in several.items() if 1 in timed}
+    between = {
+        (setting, variant, size): timed
+        for (setting, variant, size), timed in several.items()
+        if min(alone.get((setting, variant), [size + 1])) <= size <= max(alone.get((setting, variant), [0]))
+    }
+    return exact or between
 
 
 def _exchange_share(measured: PlanMeasured | None) -> float | None:
