@@ -146,8 +146,8 @@ def _widest(usable: Variants) -> tuple[Variant, int, Timed]:
             "no plan of the run was timed on one worker and on several with the same micro batch",
             field="plan.workers",
             next_step="Where there are several workers, run `workbench advise FILE` with plan.workers: auto, "
-            "plan.accumulation: auto and a number as plan.micro_batch, which each of them then has; or a sweep "
-            "over workers with a fixed plan.micro_batch and plan.accumulation 1.",
+            "plan.accumulation: auto and a number as plan.micro_batch, which each of them then has; or a "
+            "sweep over workers with a fixed plan.micro_batch and plan.accumulation 1.",
         )
     (_, variant, micro_batch), timed = max(usable.items(), key=lambda item: (len(item[1]), item[0][2]))
     return variant, micro_batch, timed
