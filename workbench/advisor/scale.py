@@ -92,8 +92,8 @@ def scale_of(measured: Sequence[PlanMeasured], efficiency: float, up_to: int | N
         up_to: Extrapolate to this number of workers; None to end where the measurements do.
 
     Raises:
-        ExperimentError: If no plan was timed on several workers and, with the same micro batch or with smaller
-            and larger ones, on one.
+        ExperimentError: If no plan was timed on several workers and, with the same micro batch or with
+            smaller and larger ones, on one.
     """
     steps = [each for each in measured if each.step_time_s is not None and each.fits]
     probes = [each for each in steps if each.by_trial is None]
