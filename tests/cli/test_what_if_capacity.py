@@ -68,7 +68,9 @@ def test_only_depths_that_the_model_can_have_are_tried(
     assert questions[0]["depth"] == {"name": "depth", "now": 20, "values": list(range(8, 1203, 6))}
 
 
-@pytest.mark.parametrize("words", [("--memory", "much"), ("--memory", "0"), ("--depth", "layers")])
+@pytest.mark.parametrize(
+    "words", [("--memory", "much"), ("--memory", "0"), ("--memory", "16"), ("--depth", "layers")]
+)
 def test_what_is_not_a_size_or_a_number_of_layers_is_refused(
     shell: Shell, tmp_path: Path, questions: list[Any], words: tuple[str, str]
 ) -> None:

@@ -47,6 +47,17 @@ def test_rows_columns_gaps_and_the_most_frequent_class_are_counted(tmp_path: Pat
     assert document["majority_share"] == 0.75
 
 
+def test_the_shares_of_two_classes_add_up() -> None:
+    kinds = {"number": 1, "date": 0, "category": 0, "text": 0}
+    for counts, shares in [
+        ((101, 99), "ill 50.5%, well 49.5%"), ((181, 19), "ill 90.5%, well 9.5%"),
+        ((9999, 1), "ill 100%, well <0.1%"), ((3, 1), "ill 75%, well 25%"),
+    ]:  # fmt: skip
+        classes = dict(zip(("ill", "well"), counts, strict=True))
+        found = TableSummary(sum(counts), 1, kinds, 0, "y", classes, None, ())
+        assert f": {shares}. Always" in found.lines()[1]
+
+
 def test_a_column_that_holds_the_answer_is_noted(tmp_path: Path) -> None:
     columns = {
         "paid": [0, 1, 1] * 20,

@@ -107,6 +107,9 @@ def test_the_verdict_recommends_only_what_is_shown_to_be_better(run: Run) -> Non
         judged = dataclasses.replace(found.validation, low=low, high=high)
         verdict = dataclasses.replace(found, validation=judged, test=None)
         assert (verdict.is_better, words in verdict.verdict) == (is_better, True)
+    equal = dataclasses.replace(found.validation, low=0.0, high=0.0)
+    described = str(dataclasses.replace(found, validation=equal, test=None))
+    assert "improvement 0 to 0 (95 % interval)" in described
     better = dataclasses.replace(found.validation, low=0.1, high=0.2)
     on_test = dataclasses.replace(found.validation, low=-0.2, high=-0.1)
     assert not dataclasses.replace(found, validation=better, test=on_test).is_better

@@ -168,7 +168,7 @@ def test_a_run_of_nothing_but_failures_is_not_complete() -> None:
     complete = RunStateChanged(state="complete", reason="trials")
     failed = honest_ending(complete, after([*failing(0), *failing(1, line=9)]))
     assert (failed.state, failed.reason) == ("failed", "failures")
-    assert failed.message == "all 2 trials failed; the first one: ValueError: shape (0)"
+    assert failed.message == "all 2 trials failed in different ways: the first with ValueError: shape (0)"
     assert (
         honest_ending(complete, after(failing(0))).message == "the only trial failed: ValueError: shape (0)"
     )

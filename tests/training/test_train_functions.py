@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 
+import workbench as wb
 from workbench.events import Event, TrialEnded, TrialReported
 from workbench.experiment import Experiment
 from workbench.training import TrialTask, run_trial
@@ -69,6 +70,20 @@ def test_reports_without_a_step_are_counted(tmp_path: Path) -> None:
     ended, reports = run(train, tmp_path)
     assert ended.state == "complete", ended.traceback
     assert [item.step for item in reports] == [1, 2, 3, 10, 11]
+
+
+def test_the_report_of_scripts_works_in_a_function_and_only_while_it_runs(tmp_path: Path) -> None:
+    def train(config: dict[str, Any], report: Callable[..., bool]) -> None:
+        wb.report(score=1.0)
+        report(score=2.0)
+        while not wb.report(score=3.0, step=7):
+            pass
+
+    ended, reports = run(train, tmp_path, stop_at=7)
+    assert ended.state == "stopped", ended.traceback
+    assert [(item.step, item.values["score"]) for item in reports] == [(1, 1.0), (2, 2.0), (7, 3.0)]
+    assert wb.report(score=4.0) is False
+    assert len(reports) == 3
 
 
 @pytest.mark.parametrize("first", [0.5, {"score": 0.5}, "score"])

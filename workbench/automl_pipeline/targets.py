@@ -38,7 +38,7 @@ def check_targets(targets: pd.Series, task: Task | None, *, num_missing: int) ->
             field="target",
             allowed="classes, or numbers",
             next_step="Predict a number computed from it, such as (dates - dates.min()).dt.days, or, if the "
-            'dates stand for classes, pass task="classification".',
+            "dates stand for classes, set task to classification.",
         )
     first = targets.iloc[0]
     if targets.astype(str).nunique() == 1:
@@ -69,7 +69,7 @@ def numbers_of(targets: pd.Series) -> np.ndarray:
             f"{name} holds values that are not numbers: {error}",
             field="target",
             allowed="numbers for a regression",
-            next_step='Correct them, or pass task="classification".',
+            next_step="Correct them, or set task to classification.",
         ) from error
     check_finite(targets)
     return values

@@ -23,6 +23,7 @@ from workbench.data.options import existing_path
 from workbench.data.table_files import check_columns, column_of, read_table
 from workbench.data.tables import detect_task, number_classes, read_targets
 from workbench.errors import ArgumentError, DataError
+from workbench.formatting import format_count
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -351,7 +352,8 @@ def _drop_rare(
         return samples, classes, class_names, []
     rare = [class_names[number] for number in np.flatnonzero(counts < MIN_PER_CLASS)]
     rows = np.flatnonzero(np.isin(classes, kept))
-    note = f"left out {len(classes) - len(rows)} samples of {len(rare)} classes with fewer than "
+    left_out = format_count(len(classes) - len(rows), "sample")
+    note = f"left out {left_out} of {format_count(len(rare), 'class', 'classes')} with fewer than "
     note += f"{MIN_PER_CLASS} samples: {', '.join(rare[:5])}{', ...' if len(rare) > 5 else ''}"
     names = [class_names[number] for number in kept]
     return take(samples, rows), np.searchsorted(kept, classes[rows]), names, [note]

@@ -10,11 +10,13 @@ import click
 from workbench.cli.options import example, json_option, read_settings
 from workbench.cli.output import make_console, print_json, print_note
 from workbench.errors import ArgumentError, ExperimentError
-from workbench.formatting import format_bytes, parse_bytes
+from workbench.formatting import format_bytes, format_count, parse_bytes
 
 if TYPE_CHECKING:
     from workbench.probes.capacity import Capacity
 
+_MIN_BYTES = 1_000_000
+"""With less, a unit was forgotten."""
 _WAYS = {"torch": "plain torch", "none": "none recomputed", "blocks": "blocks recomputed"}
 _SIZES = {"depth": "layers", "length": "sequence", "batch": "micro batch"}
 
@@ -79,6 +81,10 @@ def _read_size(text: str) -> int:
         size = parse_bytes(text)
     except ExperimentError as error:
         raise ArgumentError(error.problem, field="--memory", allowed=error.allowed) from error
-    if size <= 0:
-        raise ArgumentError("a device has memory", field="--memory", allowed="more than 0 bytes")
+    if size < _MIN_BYTES:
+        raise ArgumentError(
+            f"a device with {format_count(size, 'byte')} of memory trains nothing", field="--memory",
+            allowed="1MB or more, with the unit", next_step=f"Write {text.strip()}GB if that is meant."
+            if text.strip().isdecimal() and size else None,
+        )  # fmt: skip
     return size

@@ -76,7 +76,7 @@ def only_failures(history: History) -> str | None:
         return f"the only trial failed: {described}"
     if len(failure_groups(history)) == 1:
         return f"all {format_count(len(failed), 'trial')} failed: {described}"
-    return f"all {format_count(len(failed), 'trial')} failed; the first one: {described}"
+    return f"all {format_count(len(failed), 'trial')} failed in different ways: the first with {described}"
 
 
 def began_nothing(history: History) -> bool:

@@ -1,31 +1,58 @@
-"""What a program may call instead of printing its metrics; outside of a run it does nothing."""
+"""What a program may call instead of printing its metrics; outside of a run it does nothing.
+
+In a train function it is the function's own `report`; what becomes of the values is left to the receiver.
+"""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 _VARIABLE = "WORKBENCH_REPORTS"
+_receiver: ContextVar[Callable[..., bool] | None] = ContextVar("receiver", default=None)
 
 
-def report(**metrics: Any) -> None:
+@contextmanager
+def reports_go_to(receiver: Callable[..., bool]) -> Iterator[None]:
+    """Let `report` call another function in this thread, as long as the context is open.
+
+    Args:
+        receiver: Takes the metrics by name; returns whether the trial should stop.
+    """
+    token = _receiver.set(receiver)
+    try:
+        yield
+    finally:
+        _receiver.reset(token)
+
+
+def report(**metrics: Any) -> bool:
     """Report metrics of the trial that this program is run for.
 
-    Outside of a run of the workbench, and in all workers but the first, it does nothing.
+    In a train function it does what the function's argument `report` does. Outside of a run of the workbench,
+    and in all workers of a program but the first, it does nothing.
 
     Args:
         **metrics: Numbers by name, what `step` of the experiment names among them. Pictures (arrays, images
             of Pillow, figures of matplotlib, paths), tables (lists of mappings, data frames) and texts are
             kept with the trial.
 
+    Returns:
+        Whether a train function should return soon; False in a program, which is ended by SIGTERM.
+
     Example:
         >>> wb.report(epoch=1, val_loss=0.25)
+        False
     """
+    if (receiver := _receiver.get()) is not None:
+        return receiver(**metrics)
     path = os.environ.get(_VARIABLE)
     if path is None:
-        return
+        return False
     plain = {name: _plain(value) for name, value in metrics.items()}
     numbers = {name: value for name, value in plain.items() if _holds_numbers(value)}
     if numbers:
@@ -33,6 +60,7 @@ def report(**metrics: Any) -> None:
     for name, value in metrics.items():
         if name not in numbers:
             _attach(path, name, value, numbers)
+    return False
 
 
 def _plain(value: Any) -> Any:

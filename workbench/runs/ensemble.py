@@ -18,7 +18,7 @@ from workbench.actions import suggest
 from workbench.errors import ArgumentError, ArtifactsError, RunError, Suggestion
 from workbench.experiment import Experiment, Objective
 from workbench.experiment.automl import is_automl
-from workbench.formatting import format_count, format_number, format_range
+from workbench.formatting import format_count, format_number
 from workbench.history import History, Trial
 from workbench.remote.code_dependencies import with_data_in
 from workbench.runs.bundle import fetched_checkpoint, narrow
@@ -143,7 +143,7 @@ class Ensemble:
         if self.test is not None:
             results.append(("test samples", self.test))
         for words, found in results:
-            interval = format_range(found.low, found.high, format_number)
+            interval = f"{format_number(found.low)} to {format_number(found.high)}"
             lines.append(
                 f"{self.metric.removeprefix('val_')} on {found.num_samples} {words}: "
                 f"{format_number(found.ensemble)}, and {format_number(found.single)} of trial {self.single}; "

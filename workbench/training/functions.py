@@ -1,10 +1,11 @@
 """Training by a custom function: other frameworks, existing loops, black-box objectives.
 
-The function is called as `function(config, report)`. If it has parameters named `folder` or `seed`, it
-receives a folder for its checkpoints, which the next attempt at the same trial finds again, and the seed of
-the trial; a parameter named `worker` receives which of several workers it runs on, with torch.distributed
-initialized and the environment variables of torchrun set. Only rank 0's reports count; others may report too.
-Torch is loaded only if the function loads it, or for several workers.
+The function is called as `function(config, report)`; in it `workbench.report` is that `report`, too. If it
+has parameters named `folder` or `seed`, it receives a folder for its checkpoints, which the next attempt at
+the same trial finds again, and the seed of the trial; a parameter named `worker` receives which of several
+workers it runs on, with torch.distributed initialized and the environment variables of torchrun set. Only
+rank 0's reports count; others may report too. Torch is loaded only if the function loads it, or for
+several workers.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from workbench.attachments import attachment_of
 from workbench.errors import ArgumentError, ExperimentError
 from workbench.events import Event, Noted, TrialReported
 from workbench.experiment import Experiment
+from workbench.programs.script_report import reports_go_to
 from workbench.training.kept_attachments import KeptAttachments
 from workbench.training.mirror import Mirror, take_over
 from workbench.training.outcome import Outcome, diverged, find_divergence, is_failed_exchange
@@ -70,7 +72,8 @@ def run_function(task: TrialTask, report: Callable[[Event], bool]) -> Outcome:
         arguments = _extra_arguments(function, task, config, reporter, worker)
         _seed(task.seed)
         try:
-            returned = function(config, reporter, **arguments)
+            with reports_go_to(reporter):
+                returned = function(config, reporter, **arguments)
         except Exception as error:
             return reporter.outcome_of_failure(error)
         if returned is not None and task.rank == 0:

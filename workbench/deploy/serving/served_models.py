@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import shlex
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,12 +66,13 @@ def name_bundles(given: Iterable[str]) -> dict[str, Path]:
         if not _NAME.fullmatch(name):
             raise ArgumentError(
                 f"{name!r} cannot be the name of a served model",
-                field="BUNDLE", allowed="letters, digits, _, . and -", next_step=f"Name it: NAME={folder}",
+                field="BUNDLE", allowed="letters, digits, _, . and -",
+                next_step=f"Name it: NAME={shlex.quote(folder)}",
             )  # fmt: skip
         if name in found:
             raise ArgumentError(
                 f"{found[name]} and {folder} would both be served as {name!r}",
-                field="BUNDLE", next_step=f"Name one of them: NAME={folder}",
+                field="BUNDLE", next_step=f"Name one of them: NAME={shlex.quote(folder)}",
             )  # fmt: skip
         found[name] = Path(folder)
     return found
