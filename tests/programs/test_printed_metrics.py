@@ -70,7 +70,7 @@ def test_lines(line: str, values: dict[str, float]) -> None:
         ("Train acc: 91% | Val acc: 88%", {"Train_acc": 91, "Val_acc": 88}),
         ("[1] Train Loss: 0.5 | Valid Loss: 0.1", {"Train_Loss": 0.5, "Valid_Loss": 0.1}),
         ("Best epoch: 3, best val loss=0.1", {"Best_epoch": 3, "best_val_loss": 0.1}),
-        ("{'train loss': 0.5, 'avg loss': 0.25}", {"train_loss": 0.5, "avg_loss": 0.25}),
+        ("(train loss: 0.5, avg loss: 0.25)", {"train_loss": 0.5, "avg_loss": 0.25}),
         ("saved model, loss: 3", {"loss": 3}),
     ],
 )

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from workbench.formatting import without_escapes
-from workbench.programs.spaced_pairs import QUALIFIER, joined_name, read_spaced
+from workbench.programs.spaced_pairs import name_with_qualifiers, read_spaced
 from workbench.programs.written_numbers import NOT_INSIDE, WRITTEN, number_of
 
 Values = dict[str, float]
@@ -21,9 +21,10 @@ Reader = Callable[[bytes], Values]
 
 MAX_LINE_BYTES = 65536
 """The most that is kept of a line."""
-NAME = rf"(?<![\w./-])(['\"]?)((?:{QUALIFIER} ){{0,3}})([^\W\d][\w./-]*)\1\s*[=:]\s*"
-"""The pattern of a name with a sign after it; its groups are a quote, the qualifiers and the rest."""
-_PAIR = re.compile(rf"{NAME}['\"]?({WRITTEN})(?:%|ms|s|x)?{NOT_INSIDE}", re.IGNORECASE)
+_PAIR = re.compile(
+    rf"(?<![\w./-])(['\"]?)([^\W\d][\w./-]*)\1\s*[=:]\s*['\"]?({WRITTEN})(?:%|ms|s|x)?{NOT_INSIDE}",
+    re.IGNORECASE,
+)
 _FIELDS = re.compile(r"[|:]|,(?!\d)")
 _FIELD = re.compile(
     rf"\s*([^\W\d][\w./-]*(?: [^\W\d][\w./-]*)?)\s+({WRITTEN})(?:%|ms|s|x)?\s*", re.IGNORECASE
@@ -106,8 +107,8 @@ def read_line(line: bytes) -> Values:
             return found
     matches = list(_PAIR.finditer(text))
     pairs = {
-        joined_name(match[2], match[3]): value
-        for match in matches if (value := number_of(match[4])) is not None
+        name_with_qualifiers(text, match.start(), match[2]): value
+        for match in matches if (value := number_of(match[3])) is not None
     }  # fmt: skip
     spaced = read_spaced(_PAIR.sub("|", text) if matches else text, has_others=bool(pairs))
     return _fields(text) | spaced | pairs

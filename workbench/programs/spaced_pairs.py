@@ -21,8 +21,10 @@ _NAMES = frozenset(f"{split}{metric}" for split in ("", *_SPLITS) for metric in 
 _COUNTED = ("epoch", "step", "iter", "iteration", "batch", "round", "episode")
 _WORDS = re.compile(r"[a-z]*(?:f1|r2)(?![a-z])|[a-z]+")
 _QUALIFIERS = frozenset((*_SPLITS, "mean", "avg", "average", "best", "final", "total", "running", "learning"))
-QUALIFIER = rf"(?:{'|'.join(sorted(_QUALIFIERS, reverse=True))})"
-"""The pattern of a word that belongs to the name after it, as in `train loss`; longer ones are first."""
+_BEFORE = re.compile(rf"(?<![\w./-])(?:(?:{'|'.join(_QUALIFIERS)}) ){{1,3}}$", re.IGNORECASE)
+_ENDINGS = tuple(f"{word} " for word in _QUALIFIERS)
+_MAX_BEFORE = 40
+"""How many characters the qualifiers before a name may have."""
 _PROSE = frozenset((
     "a", "an", "after", "and", "are", "as", "at", "before", "by", "for", "from", "had", "has", "have",
     "in", "into", "is", "of", "on", "or", "out", "over", "per", "since", "than", "the", "till", "to",
@@ -57,21 +59,25 @@ def may_have_pairs(text: str) -> bool:
     return not _NAMES.isdisjoint(_WORDS.findall(text.lower())) or "mAP" in text
 
 
-def joined_name(qualifiers: str, name: str) -> str:
-    """Return a name with the qualifiers before it, joined by underscores.
+def name_with_qualifiers(text: str, place: int, name: str) -> str:
+    """Return a name with the qualifiers that stand before it, joined by underscores.
 
     What is counted is the same in all parts of the data: `Train Epoch` is `Epoch`.
 
     Args:
-        qualifiers: Words that match `QUALIFIER`, each followed by a blank; may be empty.
-        name: The name after them.
+        text: A line.
+        place: Where the name begins in it.
+        name: The name.
 
     Example:
-        >>> from workbench.programs.spaced_pairs import joined_name
-        >>> joined_name("best val ", "loss"), joined_name("Train ", "Epoch")
-        ('best_val_loss', 'Epoch')
+        >>> from workbench.programs.spaced_pairs import name_with_qualifiers
+        >>> name_with_qualifiers("best val loss: 0.1", 9, "loss")
+        'best_val_loss'
     """
-    words = qualifiers.split()
+    if not text[max(0, place - _MAX_BEFORE) : place].lower().endswith(_ENDINGS):  # most names, quickly
+        return name
+    match = _BEFORE.search(text, max(0, place - _MAX_BEFORE), place)
+    words = [] if match is None else match[0].split()
     if name.lower() in _COUNTED and all(word.lower() in _SPLITS for word in words):
         return name
     return "_".join((*words, name))

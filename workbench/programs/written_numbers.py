@@ -20,7 +20,6 @@ WRITTEN = (
 """The pattern of what `number_of` is to judge."""
 NOT_INSIDE = rf"(?![\w:]|[.{_BETWEEN}]\d)"
 """What must follow a number: it does not go on."""
-_PLAIN = re.compile(NUMBER, re.IGNORECASE)
 _BLANKS = re.compile(r"[-+]?[1-9]\d{0,2}(?:(['\u2019\u00a0\u202f])\d{3})(?:\1\d{3})*(?:[.,]\d+)?")
 _COMMAS = re.compile(r"[-+]?[1-9]\d{0,2}(?:(?:,\d{3})+\.\d*|(?:,\d{3}){2,})(?:[eE][-+]?\d+)?")
 _DOTS = re.compile(r"[-+]?[1-9]\d{0,2}(?:\.\d{3}){2,},\d+")
@@ -40,8 +39,13 @@ def number_of(text: str) -> float | None:
         >>> number_of("1,234") is None
         True
     """
-    if _PLAIN.fullmatch(text):
+    try:
         return float(text)
+    except ValueError:
+        return _with_separators(text)
+
+
+def _with_separators(text: str) -> float | None:
     if _COMMAS.fullmatch(text):
         return float(text.replace(",", ""))
     if _DOTS.fullmatch(text):

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from workbench.errors import DataError
-from workbench.programs.printed_metrics import NAME, read_line
-from workbench.programs.spaced_pairs import joined_name
+from workbench.programs.printed_metrics import read_line
+from workbench.programs.spaced_pairs import name_with_qualifiers
 from workbench.runs.script_help import Style, options_elsewhere
 from workbench.runs.script_option import ScriptOption, literal_of
 
@@ -44,7 +44,7 @@ _PART = re.compile(r"drop|mask|mixup|cutmix|smooth|ratio|prob|frac|momentum|gamm
 _SIZE = re.compile(
     r"batch|width|hidden|dim|size|layer|head|embd|embed|channel|unit|depth|filter|rank", re.IGNORECASE
 )
-_METRIC = re.compile(rf"{NAME}(?:\{{|%)", re.IGNORECASE)
+_METRIC = re.compile(r"([^\W\d][\w./-]*)\s*[=:]\s*(?:\{|%)")
 _VALUE = re.compile(r"\{[^{}]*\}|%[-+ #0]*[\d.*]*[dfeEgGs]")
 """Where a value is put into a text."""
 _SECOND = re.compile(r"loss|acc|error|score|f1|auc|perplexity|ppl|mse|mae", re.IGNORECASE)
@@ -202,7 +202,7 @@ def _printed_names(node: ast.AST) -> Iterator[str]:
         text = " ".join(str(part.value) if isinstance(part, ast.Constant) else "{}" for part in node.args)
     else:
         return
-    yield from (joined_name(match[2], match[3]) for match in _METRIC.finditer(text))
+    yield from (name_with_qualifiers(text, match.start(), match[1]) for match in _METRIC.finditer(text))
     if _VALUE.search(text):
         for value in ("1", "0.5"):  # as a run reads what it prints: losses have a dot, epochs none
             for line in _VALUE.sub(value, text).splitlines():

@@ -346,7 +346,7 @@ class Gang:
         """End the trial because one of its workers died; the others can be used again if they notice."""
         info = self.workers[rank]
         reason: Reason = "oom" if self._ran_out_of_memory(info, error) else "lost"
-        by_itself = "its node was lost" if _NODE_DIED in str(error) else "its process ended"
+        by_itself = "its node was lost" if _NODE_DIED in str(error) else "its process ended (exit or crash)"
         cause = "memory ran out" if reason == "oom" else by_itself
         logger.info("worker %d on %s died: %s", info.pid, info.host, error)
         self._unhealthy.add(rank)
