@@ -12,7 +12,7 @@ import json
 import reprlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -273,6 +273,8 @@ def _section_of(location: list[str], root: type[BaseModel] | None) -> Any:
     for part in location:
         if part.isdigit():
             section = next(iter(get_args(section)), None)
+        elif get_origin(section) is dict:  # the user names the parts, such as links
+            section = get_args(section)[1]
         else:
             fields = section.model_fields if _is_section(section) else {}
             section = fields[part].annotation if part in fields else None

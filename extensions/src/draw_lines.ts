@@ -53,6 +53,7 @@ export function drawLine(canvas: Canvas, line: Line): void {
   context.beginPath();
   let drawing = false;
   let last = NaN;
+  let before = NaN;
   for (let index = 0; index < curve.length; index += 1) {
     const y = toY(curve.y[index]);
     if (!Number.isFinite(y)) {
@@ -64,12 +65,24 @@ export function drawLine(canvas: Canvas, line: Line): void {
     if (drawing) context.lineTo(x, y);
     else context.moveTo(x, y);
     drawing = true;
+    before = last;
     last = y;
   }
   context.stroke();
+  if (line.stepped && drawing && before !== last) drawRise(canvas, toX(curve.x[curve.length - 1]), before, last);
   if (curve.length === 1) drawDot(canvas, line, toX(curve.x[0]), toY(curve.y[0]));
   context.setLineDash([]);
   context.globalAlpha = 1;
+}
+
+/** The last rise of a stair is solid: a gap between dashes would hide where the stair ends. */
+function drawRise({ context }: Canvas, x: number, from: number, to: number): void {
+  if (!Number.isFinite(from)) return;
+  context.setLineDash([]);
+  context.beginPath();
+  context.moveTo(x, from);
+  context.lineTo(x, to);
+  context.stroke();
 }
 
 function drawDot({ context, ratio }: Canvas, line: Line, x: number, y: number): void {

@@ -5,6 +5,7 @@ import { cleanup, fireEvent, render, screen } from "@testing-library/preact";
 import { csvOf, drawingOf } from "../src/chart_drawing";
 import { counterpartOf } from "../src/counterpart";
 import { Curve } from "../src/curve";
+import { drawLine } from "../src/draw_lines";
 import { extentOf } from "../src/extent";
 import { FIRST_VIEW, type ChartLooks, type ChartState, type ViewState } from "../src/state";
 import { subscriptionOf } from "../src/subscription";
@@ -153,4 +154,21 @@ test("the file of curves has one line per report, and no formula", () => {
   assert.equal(lines[0], "trial,state,Step,'=bad");
   assert.deepEqual(lines.slice(1, 3), ["0,pruned,1,4", "0,pruned,2,2"]);
   assert.equal(lines.length, 10);
+});
+
+test("the last rise of a stair is drawn without dashes, so that it ends where it ends", () => {
+  const done: string[] = [];
+  const context = {
+    setLineDash: (dashes: number[]) => done.push(`dashes ${dashes.length}`),
+    beginPath: () => undefined,
+    moveTo: (x: number, y: number) => done.push(`from ${x} ${y}`),
+    lineTo: (x: number, y: number) => done.push(`to ${x} ${y}`),
+    stroke: () => done.push("stroke"),
+  } as unknown as CanvasRenderingContext2D;
+  const plane = { x: [0, 10] as [number, number], y: [0, 10] as [number, number], logarithmic: false };
+  const look = { key: "best", label: "best so far", colour: "red", width: 1, opacity: 1, dashed: true, stepped: true };
+  const curve = Curve.of(Float64Array.of(1, 2), Float64Array.of(5, 6));
+  drawLine({ context, left: 0, top: 0, width: 10, height: 10, ratio: 1, ...plane }, { ...look, curve });
+  const last = done.lastIndexOf("dashes 0", done.lastIndexOf("stroke"));
+  assert.deepEqual(done.slice(last, last + 4), ["dashes 0", "from 2 5", "to 2 4", "stroke"]);
 });

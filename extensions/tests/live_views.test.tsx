@@ -173,6 +173,15 @@ test("the list of runs selects in a panel, compares in a tab, and explains how t
   fireEvent.click(screen.getByRole("button", { name: /other/ }));
   assert.equal(panel.state.view.run, "b");
   assert.equal(screen.queryByRole("checkbox"), null);
+  // Where there is no room, only what is in the span is cut: the name.
+  const result = document.querySelector(".workbench-run-best")!;
+  assert.deepEqual(
+    [...result.children].map((each) => [each.tagName, each.textContent]),
+    [
+      ["SPAN", "val_accuracy"],
+      ["B", " 0.9"],
+    ],
+  );
   unmount();
   const wide = buildController({ runs: { items: [item], total: 1 } });
   const second = render(<Runs controller={wide.controller} />);

@@ -149,6 +149,13 @@ def test_other_texts_among_numbers_are_noted_with_their_share_and_the_first_of_t
     assert "spend is read as text: row 7 (from 0) holds 'unknown', although most others are numbers" in notes
 
 
+def test_a_unit_that_only_some_numbers_have_is_noted() -> None:
+    _, notes = told(table(area=[f"{row}.5 m²" if row % 2 else f"{row}.5" for row in range(NUM_ROWS)]))
+    assert "area is read as text: 30 of 60 cells are numbers with 'm²' behind them, such as '1.5 m²'" in notes
+    _, notes = told(table(flat=[f"{row} door{row}" for row in range(NUM_ROWS - 20)] + ["none"] * 20))
+    assert "behind them" not in notes
+
+
 def test_thousands_separators_are_read_and_noted() -> None:
     columns, notes = told(table(paid=[f"{990 + row:,}" for row in range(NUM_ROWS)]))
     assert columns == ["size", "paid"]

@@ -13,8 +13,10 @@ from tests.services.clusters import ROOT
 from tests.services.fake_nvml import H100, T4, FakeNvml
 from tests.services.shell import Shell
 from workbench.cli.doctor import find_runs_on, mark_lost
+from workbench.cli.export import _note_stages_left_out
 from workbench.events import Noted, RunStateChanged
 from workbench.experiment import Experiment
+from workbench.runs import attach
 from workbench.store import Store
 
 SWEEP = """
@@ -83,6 +85,22 @@ def test_export_says_where_the_bundle_lies_and_refuses_a_full_folder(shell: Shel
     assert "is not empty" in err
     assert shell(*words, "--force")[0] == 0
     assert shell(*words, "--force", "--trial", "3")[0] == 1
+
+
+def test_early_exits_of_a_table_that_tiers_cannot_use_are_noted(
+    shell: Shell, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bundle = shell.folder / "bundle"
+    bundle.mkdir()
+    (bundle / "card.json").touch()
+    run = attach(record_run(shell.folder, model={"name": "mlp", "exits": 1}))
+    _note_stages_left_out(run, 0, bundle)
+    noted = " ".join(capsys.readouterr().err.split())
+    assert "exported as a whole, without a graph for each early exit" in noted
+    (bundle / "stages.json").touch()
+    _note_stages_left_out(run, 0, bundle)
+    _note_stages_left_out(attach(record_run(shell.folder, model="mlp")), 0, bundle)
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize("verb", ["export", "compress"])

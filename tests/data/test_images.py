@@ -55,6 +55,12 @@ def test_an_image_that_cannot_be_read_is_named(tmp_path):
     with pytest.raises(DataError, match=r"0\.png cannot be read as an image") as caught:
         images.train.batch(np.arange(len(images.train)))
     assert caught.value.field == "data.path"
+    (tmp_path / "red" / "0.png").write_bytes(b"no picture")
+    images = load("images", {"path": str(tmp_path), "validation_fraction": 0.01})
+    with pytest.raises(
+        DataError, match=r"0\.png cannot be read as an image: its content has the format of no"
+    ):
+        images.train.batch(np.arange(len(images.train)))
 
 
 def test_folders_that_hold_no_classes_are_refused(tmp_path):

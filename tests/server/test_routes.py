@@ -170,6 +170,10 @@ class TestReading:
         document = {"train": "a.b:c", "objectives": [{"metric": "loss", "goal": "minimize"}]}
         written = Experiment(**document).to_yaml()
         (jp_root_dir / "mine" / "sweep.yaml").write_text(f"# The first one.\n{written}")
+        (jp_root_dir / "best").mkdir()
+        for name in ("configuration.json", "environment.txt", "retrain.sh"):
+            (jp_root_dir / "best" / name).touch()
+        (jp_root_dir / "best" / "experiment.yaml").write_text(written)
         (jp_root_dir / "other.yaml").write_text("a: 1\n")
         (jp_root_dir / "a.ipynb").write_text('{"source": ["import workbench as wb"]}')
         (jp_root_dir / "b.ipynb").write_text('{"source": ["import numpy"]}')
@@ -178,6 +182,7 @@ class TestReading:
             {"path": "a.ipynb", "name": "a", "help": "", "kind": "notebook"},
             {"path": "mine/sweep.yaml", "name": "sweep", "help": "The first one.", "kind": "experiment"},
         ]
+        assert found.pop()["path"] == "best/experiment.yaml", "that of a bundle is the last to be proposed"
         assert {(file["name"], file["kind"]) for file in found[2:]} == {
             (name, "example")
             for name in (

@@ -96,6 +96,7 @@ def export(
     if document["bundle"] is not None:
         click.echo(f"bundle  {document['bundle']}")
         _note_newer_files(run, trial, Path(document["bundle"]))
+        _note_stages_left_out(run, trial, Path(document["bundle"]))
     if url is not None:
         from workbench.store.urls import hide_password
 
@@ -111,6 +112,23 @@ def _note_newer_files(run: Run, number: int | None, folder: Path) -> None:
         note = describe_best_report(run, choose_trial(run, run.history, number))
         if note is not None:
             print_note(note)
+
+
+def _note_stages_left_out(run: Run, number: int | None, folder: Path) -> None:
+    """Print a note where a model has early exits, and tiers cannot use them."""
+    from workbench.deploy.card import CARD
+    from workbench.deploy.placement.stages import STAGES
+    from workbench.runs.bundle import choose_trial
+
+    options = {} if run.experiment.model is None else run.experiment.model.options
+    if "exits" not in options and "exits" not in run.experiment.search.root:
+        return
+    exits = choose_trial(run, run.history, number).params.get("exits", options.get("exits"))
+    if exits and (folder / CARD).exists() and not (folder / STAGES).exists():
+        print_note(
+            "the model is exported as a whole, without a graph for each early exit: its samples are "
+            "columns of a table, and what tiers send each other is one array"
+        )
 
 
 @click.command("import")

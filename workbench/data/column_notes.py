@@ -26,6 +26,9 @@ _NEARLY = 0.8
 _IDENTIFIER = re.compile(r"(^|[^a-z])(id|uuid|guid|index|key)$|^unnamed: \d+$", re.IGNORECASE)
 _CAMEL_IDENTIFIER = re.compile(r"[a-z](Id|ID)$")
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+", re.ASCII)
+_NUMBER_AND_WORD = re.compile(r"[+-]?\d[\d.,]*\s*([^\d\s.,]\S*)", re.ASCII)
+# From this fraction of numbers with the same word behind them on, the word is taken for a unit.
+_SOME = 0.1
 _MAX_NAMED = 5
 
 
@@ -140,6 +143,22 @@ def _units_apart(column: pd.Series) -> dict[str, int]:
     return units if is_apart else {}
 
 
+def _notes_of_words(name: str, column: pd.Series) -> list[str]:
+    """Return a note on a column of numbers of which some or all have a word behind them, such as 54.6 m²."""
+    counts, words = known_texts(column), dict[str, int]()
+    total = sum(counts.values())
+    for text, count in counts.items():
+        if found := _NUMBER_AND_WORD.fullmatch(text):
+            words[found[1]] = words.get(found[1], 0) + count
+    word, num_cells = max(words.items(), key=lambda item: item[1], default=("", 0))
+    num_plain = units_of(counts).get("", 0)
+    if num_cells < _SOME * total or num_cells + num_plain < _NEARLY * total:
+        return []
+    example = next(text for text in counts if text.endswith(word) and _NUMBER_AND_WORD.fullmatch(text))
+    return [f"{name} is read as text: {num_cells} of {total} cells are numbers with {word!r} behind them, "
+            f"such as {example!r}; remove it to have them read as numbers"]  # fmt: skip
+
+
 def _notes_of_text(name: str, column: pd.Series) -> list[str]:
     form = date_format_of(column, min_share=_NEARLY)
     if form is not None:
@@ -147,7 +166,7 @@ def _notes_of_text(name: str, column: pd.Series) -> list[str]:
     elif (numbers := number_text_of(column, min_share=_NEARLY)) is not None:
         row, content = int(_rows_of_others(column, numbers)[0]), "numbers"
     else:
-        return _notes_of_units(name, column)
+        return _notes_of_units(name, column) or _notes_of_words(name, column)
     stray = f"row {column.index[row]} (from 0) holds {column.iloc[row]!r}"
     return [f"{name} is read as text: {stray}, although most others are {content}; leave such cells empty to "
             f"have them read as {content.split()[0]}"]  # fmt: skip

@@ -240,7 +240,7 @@ class FolderSplit:
             self.kept.write(number, pixels.tobytes())
 
     def _decode(self, index: int) -> np.ndarray:
-        from PIL import Image
+        from PIL import Image, UnidentifiedImageError
 
         path: str = str(self.files[index])
         content = None if self.source is None else BytesIO(self.source.read(int(self._numbers[index])))
@@ -248,13 +248,18 @@ class FolderSplit:
             with Image.open(content or path) as opened:
                 image = opened.convert("L" if self.channels == 1 else "RGB")
                 pixels = np.asarray(image.resize((self.size, self.size), Image.Resampling.BILINEAR))
+        except UnidentifiedImageError as error:  # its text names the memory that the content was read into
+            raise _unreadable(path, "its content has the format of no image") from error
         except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-            raise DataError(
-                f"{path} cannot be read as an image: {error}",
-                field="data.path",
-                next_step="Repair the file or move it out of the folder.",
-            ) from error
+            raise _unreadable(path, str(error)) from error
         return pixels[None] if self.channels == 1 else pixels.transpose(2, 0, 1)
+
+
+def _unreadable(path: str, reason: str) -> DataError:
+    return DataError(
+        f"{path} cannot be read as an image: {reason}", field="data.path",
+        next_step="Repair the file or move it out of the folder.",
+    )  # fmt: skip
 
 
 def pixel_reading(train: Split) -> Reading:

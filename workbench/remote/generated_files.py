@@ -21,6 +21,11 @@ _EXPERIMENT = re.compile(rb"^(objectives|search) *:", re.MULTILINE)
 _HEAD_BYTES = 64 * 2**10
 
 
+def is_of_bundle(path: Path) -> bool:
+    """Return whether a file is one of those that make a folder a bundle."""
+    return path.name in _BUNDLE and all((path.parent / name).exists() for name in _BUNDLE)
+
+
 def results_among(folder: Path, names: Iterable[str]) -> set[str]:
     """Return the files of a folder that the workbench wrote, logs, and other experiments.
 

@@ -32,6 +32,7 @@ from workbench.forms.presets import first_comment, first_comment_of_tiers, shipp
 from workbench.live_feed import action_messages
 from workbench.live_feed.action_messages import ActionSnippet, Done, ExperimentFile
 from workbench.live_feed.feed import Feed
+from workbench.remote.generated_files import is_of_bundle
 from workbench.remote.jobs import check_address
 from workbench.runs import Run
 from workbench.store.urls import is_shared
@@ -106,10 +107,10 @@ class ActionRunner:
         return ActionSnippet(**snippet_of(action.kind, run_id, arguments)._asdict())
 
     def experiments(self) -> list[ExperimentFile]:
-        """Return what to begin with: the files below the server's folder, sorted, and then the examples."""
-        found, examples = [], {path.resolve(): name for name, path in shipped().items()}
+        """Return what to begin with: files below the server's folder, sorted; examples; files of bundles."""
+        found, bundled, examples = [], [], {path.resolve(): name for name, path in shipped().items()}
         for path in sorted(self._files(self._root, _MAX_DEPTH)):
-            if len(found) >= _MAX_FILES:
+            if len(found) + len(bundled) >= _MAX_FILES:
                 break
             name = path.relative_to(self._root).as_posix()
             if path.suffix == _NOTEBOOK:
@@ -117,13 +118,14 @@ class ActionRunner:
                     found.append(ExperimentFile(path=name, name=path.stem, kind="notebook"))
             elif (words := first_comment(path)) is not None:
                 kind = "experiment" if examples.pop(path, None) is None else "example"
-                found.append(ExperimentFile(path=name, name=path.stem, help=words, kind=kind))
+                file = ExperimentFile(path=name, name=path.stem, help=words, kind=kind)
+                (bundled if is_of_bundle(path) else found).append(file)
             elif (words := first_comment_of_tiers(path)) is not None:
                 found.append(ExperimentFile(path=name, name=path.stem, help=words, kind="tiers"))
         for path, name in examples.items():
             words = first_comment(path) or ""
             found.append(ExperimentFile(path=str(path), name=name, help=words, kind="example"))
-        return found
+        return [*found, *bundled]
 
     def file(self, given: str) -> Path:
         """Return a file below the server's folder.

@@ -129,7 +129,7 @@ function Item({ item, controller }: { item: RunItem; controller: Controller }) {
           </span>
         </span>
         <span class="workbench-run-line">
-          <bdi class="workbench-run-best workbench-number">{item.best ?? withoutResult(item)}</bdi>
+          <Result text={item.best ?? withoutResult(item)} />
           <Sparkline values={item.spark ?? []} />
         </span>
       </button>
@@ -163,4 +163,15 @@ function withoutResult({ kind, state, num_trials }: RunItem): string {
   if (ACTIVE.has(state)) return "no result yet";
   if (kind === "advice" && state === "complete") return "ready to apply";
   return "no result";
+}
+
+/** A metric and its value: where there is no room for both, the name is cut, never the number. */
+function Result({ text }: { text: string }) {
+  const [, name, value] = /^(.+) ([-+]?\d\S*)$/.exec(text) ?? [];
+  return (
+    <bdi class="workbench-run-best workbench-number" title={text}>
+      <span>{name ?? text}</span>
+      {value === undefined ? null : <b> {value}</b>}
+    </bdi>
+  );
 }

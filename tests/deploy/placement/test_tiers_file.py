@@ -45,6 +45,12 @@ def test_names_of_classes_may_be_numbers(tmp_path: Path) -> None:
     assert found.place.labels == {"0": ("1", "2"), "odd": ("3", "four")}
 
 
+def test_a_misspelt_key_of_a_link_is_answered_with_the_closest(tmp_path: Path) -> None:
+    with pytest.raises(ExperimentError) as caught:
+        read(tmp_path, WHOLE.replace("bandwidth: 20Mbit", "bandwith: 20Mbit"))
+    assert caught.value.next_step == "Did you mean bandwidth?"
+
+
 @pytest.mark.parametrize(
     ("old", "new", "field"),
     [

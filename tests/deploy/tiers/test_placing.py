@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +119,16 @@ def test_what_is_no_bundle_is_refused(
     with pytest.raises(ExperimentError, match=words) as caught:
         placed(file_of(**place), folder, tmp_path)
     assert caught.value.field == field
+
+
+def test_a_model_of_a_table_is_refused_by_what_it_takes(folder: Path, tmp_path: Path) -> None:
+    card = json.loads((folder / "small" / "card.json").read_text())
+    card["inputs"] = [{"name": name, "kind": "number", "dtype": "float32"} for name in ("age", "size")]
+    (tmp_path / "table").mkdir()
+    (tmp_path / "table" / "card.json").write_text(json.dumps(card))
+    with pytest.raises(ExperimentError, match="takes columns of a table") as caught:
+        placed(file_of(**{"from": str(tmp_path / "table")}), folder, tmp_path)
+    assert caught.value.field == "place"
 
 
 def test_models_that_name_other_classes_are_refused(folder: Path, tmp_path: Path) -> None:

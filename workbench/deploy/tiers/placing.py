@@ -107,10 +107,15 @@ def write_cascade(bundles: Sequence[Path], folder: Path) -> Stages:
 
 def _check(card: Card, last: Card) -> None:
     takes = [(one.kind, one.shape, one.dtype) for one in card.inputs]
-    if [one.kind for one in card.inputs] != ["array"] or card.outputs[0].kind != "classes":
+    if card.outputs[0].kind != "classes":
         raise ExperimentError(
-            f"{card.name} is not a classifier whose samples are single arrays", field="place",
-            next_step="Use a bundle with early exits, or a model of images.",
+            f"{card.name} does not answer with one class", field="place", next_step="Use a classifier.",
+        )  # fmt: skip
+    if [one.kind for one in card.inputs] != ["array"]:
+        raise ExperimentError(
+            f"{card.name} takes columns of a table, and what tiers send each other is one array, with early "
+            "exits or without",
+            field="place", allowed="models of images, of texts, or of other samples that are single arrays",
         )  # fmt: skip
     if takes != [(one.kind, one.shape, one.dtype) for one in last.inputs]:
         raise ExperimentError(
