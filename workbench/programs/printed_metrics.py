@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from workbench.formatting import without_escapes
-from workbench.programs.spaced_pairs import name_with_qualifiers, read_spaced
+from workbench.programs.spaced_pairs import is_count, name_with_qualifiers, read_spaced
 from workbench.programs.written_numbers import NOT_INSIDE, WRITTEN, number_of
 
 Values = dict[str, float]
@@ -108,7 +108,7 @@ def read_line(line: bytes) -> Values:
     matches = list(_PAIR.finditer(text))
     pairs = {
         name_with_qualifiers(text, match.start(), match[2]): value
-        for match in matches if (value := number_of(match[3])) is not None
+        for match in matches if (value := number_of(match[3], is_count=is_count(match[2]))) is not None
     }  # fmt: skip
     spaced = read_spaced(_PAIR.sub("|", text) if matches else text, has_others=bool(pairs))
     return _fields(text) | spaced | pairs

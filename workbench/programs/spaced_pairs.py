@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from workbench.programs.written_numbers import NUMBER
+from workbench.programs.written_numbers import COUNT, NUMBER
 
 _SPLITS = ("train", "training", "val", "valid", "validation", "test", "eval", "dev")
 _METRICS = (
@@ -32,7 +32,7 @@ _PROSE = frozenset((
 ))  # fmt: skip
 _PROGRESS = re.compile(
     rf"(?<![\w./-])(?<!best )({'|'.join(_COUNTED)})\s{{0,3}}[:#]?\s{{0,3}}[\[(]?"
-    r"\s{0,3}(\d+)(?![\w.]|:\d)(?:\s{0,3}(?:/|of\b)\s{0,3}\d+)?(?:\s?[\])])?",
+    rf"\s{{0,3}}({COUNT})(?![\w.]|[:,]\d)(?:\s{{0,3}}(?:/|of\b)\s{{0,3}}{COUNT})?(?:\s?[\])])?",
     re.IGNORECASE,
 )
 _SEPARATOR = re.compile(
@@ -57,6 +57,11 @@ class _Pair(NamedTuple):
 def may_have_pairs(text: str) -> bool:
     """Return whether a text has the name of a usual metric, without which nothing is read here."""
     return not _NAMES.isdisjoint(_WORDS.findall(text.lower())) or "mAP" in text
+
+
+def is_count(name: str) -> bool:
+    """Return whether a name, such as `epoch` or `global_step`, is of something that is counted."""
+    return name.lower().rpartition("_")[2] in _COUNTED
 
 
 def name_with_qualifiers(text: str, place: int, name: str) -> str:
@@ -100,7 +105,7 @@ def read_spaced(text: str, *, has_others: bool) -> dict[str, float]:
     has_name = may_have_pairs(text)
     if not (has_name or has_others):
         return {}
-    progress = {match[1]: float(match[2]) for match in _PROGRESS.finditer(text)}
+    progress = {match[1]: float(match[2].replace(",", "")) for match in _PROGRESS.finditer(text)}
     found: dict[str, float] = {}
     if has_name:
         for part in _SEPARATOR.split(_PROGRESS.sub("|", text)):

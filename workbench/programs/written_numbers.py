@@ -10,6 +10,8 @@ import re
 
 NUMBER = r"[-+]?(?:\d+(?:_\d+)*(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|nan|inf(?:inity)?)"
 """The pattern of a number as Python writes it."""
+COUNT = r"(?:[1-9]\d{0,2}(?:,\d{3})+|\d+)"
+"""The pattern of a whole number, of which commas may separate thousands."""
 _BETWEEN = ",'\u2019\u00a0\u202f"
 """What may stand between digits beside a dot; the last two are blanks that do not end a line."""
 WRITTEN = (
@@ -20,6 +22,7 @@ WRITTEN = (
 """The pattern of what `number_of` is to judge."""
 NOT_INSIDE = rf"(?![\w:]|[.{_BETWEEN}]\d)"
 """What must follow a number: it does not go on."""
+_COUNT = re.compile(COUNT)
 _BLANKS = re.compile(r"[-+]?[1-9]\d{0,2}(?:(['\u2019\u00a0\u202f])\d{3})(?:\1\d{3})*(?:[.,]\d+)?")
 _COMMAS = re.compile(r"[-+]?[1-9]\d{0,2}(?:(?:,\d{3})+\.\d*|(?:,\d{3}){2,})(?:[eE][-+]?\d+)?")
 _DOTS = re.compile(r"[-+]?[1-9]\d{0,2}(?:\.\d{3}){2,},\d+")
@@ -27,21 +30,24 @@ _DECIMAL_COMMA = re.compile(r"[-+]?(?![1-9]\d{0,2},\d{3}(?!\d))\d+,\d+(?:[eE][-+
 _LIST = re.compile(r"(?![-+]?[1-9]\d{0,2}\.\d{3},\d+$)([-+]?\d+\.\d+),\d")
 
 
-def number_of(text: str) -> float | None:
+def number_of(text: str, *, is_count: bool = False) -> float | None:
     """Return the number that a text stands for; None where it may be another one.
 
     Args:
         text: What `WRITTEN` matches.
+        is_count: Whether it counts something, such as steps: then `1,234` has no decimal comma.
 
     Example:
         >>> [number_of(text) for text in ("1,234.5", "0,3", "1'000", "1,234,567")]
         [1234.5, 0.3, 1000.0, 1234567.0]
-        >>> number_of("1,234") is None
-        True
+        >>> number_of("1,234"), number_of("1,234", is_count=True)
+        (None, 1234.0)
     """
     try:
         return float(text)
     except ValueError:
+        if is_count and _COUNT.fullmatch(text):
+            return float(text.replace(",", ""))
         return _with_separators(text)
 
 
