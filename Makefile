@@ -115,9 +115,10 @@ bench-compress: env  ## Compress models beside the quantisation of ONNX Runtime 
 bench-exchanges: env  ## Make steps with every exchange on slow links, beside torch's own (five minutes, as root).
 	$(BIN)/python -m tests.benchmarks exchanges
 
-bench-federated: env  ## Count rounds of federated learning to a target, published settings beside a sweep (half an hour, most for MNIST).
+bench-federated: env  ## Count rounds of federated learning to a target, published settings beside a sweep (an hour, most for MNIST).
 	$(BIN)/python -m tests.benchmarks federated_rounds
 	$(BIN)/python -m tests.benchmarks.federated_rounds --data mnist --trials 12 --seeds 3
+	$(BIN)/python -m tests.benchmarks.federated_rounds --data mnist --trials 16 --targets 0.9
 
 bench-flower: .flower env  ## The same federation here and in Flower's simulation, with 10,000 images of MNIST (minutes).
 	$(BIN)/python -m tests.benchmarks.federated_rounds --data mnist --seeds 2 --flower .flower/bin
