@@ -81,7 +81,10 @@ def notes_of_columns(columns: Mapping[str, pd.Series], forms: Mapping[str, TextF
         named = listed([f"{name} (such as {number!r})" for name, number in with_commas.items()])
         notes.append(f"texts, as their numbers have decimal commas: {named}; write them with points to have "
                      "them read as numbers")  # fmt: skip
-    return notes + [note for name, column in others.items() for note in _notes_of_text(name, column)]
+    return notes + [
+        note for name, column in others.items() if name not in with_commas
+        for note in _notes_of_text(name, column)
+    ]  # fmt: skip
 
 
 def listed(items: Sequence[str]) -> str:
