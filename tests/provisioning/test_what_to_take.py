@@ -82,7 +82,7 @@ def test_a_deadline_that_is_allowed_suffices(known: list[Evidence]) -> None:
     )
 
 
-def test_wishes_that_exclude_each_other_are_told_apart_from_wishes_that_cannot_be(
+def test_requests_that_exclude_each_other_are_distinguished_from_impossible_ones(
     known: list[Evidence],
 ) -> None:
     catalogue = priced("g4dn.xlarge", 0.5)

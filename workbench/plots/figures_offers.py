@@ -98,9 +98,9 @@ def draw_offers(
     return figure
 
 
-def write_offers(path: Path, offers: Sequence[Mapping[str, Any]], **wishes: float | None) -> None:
+def write_offers(path: Path, offers: Sequence[Mapping[str, Any]], **limits: float | None) -> None:
     """Write the figure as a self-contained page; arguments as in `draw_offers`."""
-    draw_offers(offers, **wishes).write_html(path, include_plotlyjs=True)
+    draw_offers(offers, **limits).write_html(path, include_plotlyjs=True)
 
 
 def _name(offer: Mapping[str, Any]) -> str:
