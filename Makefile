@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 MADE := $(VENV)/.made
 NODE_MODULES := extensions/node_modules/typescript/package.json
 PIP_PROGRESS := '/^Collecting / { if (++found % 25 == 0) print "  " found " packages found"; fflush() } \
-	/^Installing collected packages/ { print "  installing " NF - 3 " packages"; fflush() }'
+	/^Installing collected packages/ { print "  installing " NF - 3 (NF == 4 ? " package" : " packages"); fflush() }'
 NPM := PATH="$(CURDIR)/$(BIN):$$PATH" npm --prefix extensions
 
 export RAY_USAGE_STATS_ENABLED := 0
