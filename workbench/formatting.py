@@ -147,15 +147,21 @@ def format_rate(per_s: float) -> str:
     return f"{_whole(per_s):,}" if abs(per_s) >= 100 else f"{_significant(per_s, 3):f}"
 
 
-def format_percent(share: float) -> str:
-    """Write a share of 1 in percent: `45%`, `4.5%`, `<0.1%`."""
+def format_percent(share: float, *, has_tenths: bool = False) -> str:
+    """Write a share of 1 in percent: `45%`, `4.5%`, `<0.1%`.
+
+    Args:
+        share: The share.
+        has_tenths: Whether tenths are written from 10 % on, too, so that shares of a whole add up: `50.5%`.
+    """
     if not math.isfinite(share):
         return MISSING
     if 0 < share < 1e-3:
         return "<0.1%"
     whole, tenths = divmod(_whole(abs(share) * 1000), 10)
     sign = "-" if share < 0 and (whole or tenths) else ""
-    return f"{sign}{whole}.{tenths}%" if whole < 10 and tenths else f"{sign}{_whole(abs(share) * 100)}%"
+    shows_tenths = tenths and (has_tenths or whole < 10)
+    return f"{sign}{whole}.{tenths}%" if shows_tenths else f"{sign}{_whole(abs(share) * 100)}%"
 
 
 def format_money(amount: float, currency: str = "USD") -> str:

@@ -215,9 +215,9 @@ def summary(
     medians = {key: statistics.median(each[key] for each in found) for key in found[0]}
     means = {key: statistics.fmean(each[key] for each in found) for key in found[0]}
     reached = [
-        f"{medians[key]:4.0f} ({means[key]:.1f}) rounds to {target:.0%}"
-        for target in targets for key in (f"rounds_to_{target}",)
-    ]  # fmt: skip
+        f"{medians[f'rounds_to_{target}']:4.0f} ({means[f'rounds_to_{target}']:.1f}) rounds to {target:.0%}"
+        for target in targets
+    ]
     print(f"  {name:<30} {', '.join(reached)}, {medians['round_s']:.2f} s a round", flush=True)
     return {"params": params, "median": medians, "mean": means, "each": found}
 

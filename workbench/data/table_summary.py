@@ -25,9 +25,6 @@ Kind = Literal["number", "date", "category", "text"]
 
 _CONTENTS: dict[Kind, str] = {"number": "numbers", "date": "dates", "category": "categories", "text": "text"}
 
-_MIN_WRITTEN = 1e-3
-"""The least share that is written as such; what is less is written as below it."""
-
 
 @dataclass(frozen=True)
 class TableSummary:
@@ -75,7 +72,9 @@ class TableSummary:
         found = [f"The table has {size} ({', '.join(kinds)}); {gaps}."]
         if self.class_counts is not None and self.majority_share is not None:
             named = list(self.class_counts.items())
-            shares = [f"{name} {_share(count / self.num_rows)}" for name, count in named]
+            shares = [
+                f"{name} {format_percent(count / self.num_rows, has_tenths=True)}" for name, count in named
+            ]
             found.append(
                 f"{self.target} has {format_count(len(named), 'class', 'classes')}: {listed(shares)}. Always "
                 f"guessing {named[0][0]} has an accuracy of {self.majority_share:.3f}."
@@ -155,8 +154,3 @@ def _notes_of_identifiers(names: Sequence[str], dropped: Sequence[str]) -> list[
 
 def _option_to_drop(names: Sequence[str]) -> str:
     return f"data: {{drop: [{', '.join(name if name.isidentifier() else repr(name) for name in names)}]}}"
-
-
-def _share(share: float) -> str:
-    """Write a share so that those of two classes add up: with a tenth of a percent where it is not whole."""
-    return format_percent(share) if share < _MIN_WRITTEN else f"{share:.1%}".replace(".0%", "%")
