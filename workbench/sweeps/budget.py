@@ -15,6 +15,7 @@ from workbench.events import RunState, RunStateChanged
 from workbench.experiment.automl import concluding_s, is_automl
 from workbench.experiment.changing import ENERGY, MONEY, describe_amount, values_of
 from workbench.experiment.energy_units import format_energy
+from workbench.experiment.same_trials import tries_one_configuration
 from workbench.formatting import format_duration
 from workbench.history import History, cost_of, only_failures, systematic_failure
 from workbench.history.failures import USED_UP
@@ -118,8 +119,7 @@ def extended(history: History, more: Mapping[str, float], now_unix_s: float) -> 
         raise ExperimentError("every configuration of its grid or population has been tried")
     if not more:
         raise ExperimentError("nothing to extend the run by", allowed=list(LIMITS))
-    is_same = not history.in_force.search.root and history.in_force.max_configurations() == 1
-    if "budget.trials" in more and is_same:
+    if "budget.trials" in more and tries_one_configuration(history.in_force):
         raise ExperimentError(
             "nothing is searched, so another trial would be the same one", field="budget.trials",
             next_step="Start a run that searches something, or that has repeats.",
