@@ -246,10 +246,10 @@ def describe_cut_short(history: History) -> str | None:
     sign = -1.0 if objective.goal == "maximize" else 1.0
     shown = metrics_in_unit_of_target(history.experiment)
     label, factor = shown.get(objective.metric, (objective.metric, 1.0))
+    others = _value_by_fold(history, best, objective.metric)
     found = []
     for each in ranked:
         own = _value_by_fold(history, each, objective.metric) if each.state == "cut short" else {}
-        others = _value_by_fold(history, best, objective.metric)
         pairs = [(value, others[fold]) for fold, value in own.items() if fold in others]
         if pairs:
             mean, other = (factor * math.fsum(values) / len(pairs) for values in zip(*pairs, strict=True))
