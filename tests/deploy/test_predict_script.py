@@ -24,6 +24,7 @@ OTHERS: dict[str, tuple[Input, Output]] = {
     "text": (ARRAY.model_copy(update={"tokens": "words"}), CLASSES),
     "counted text": (Input(name="review", kind="text", dtype="string"), CLASSES),
     "pixels": (ARRAY, CLASSES.model_copy(update={"shape": (8, 8, 2)})),
+    "image files": (ARRAY.model_copy(update={"is_image": True}), CLASSES),
     "boxes": (ARRAY, CLASSES.model_copy(update={"kind": "boxes", "shape": (4, 4, 6)})),
 }
 

@@ -1,4 +1,4 @@
-"""`predict`: the answers of an exported model for the rows of a file."""
+"""`predict`: the answers of an exported model for the rows of a file, or for image files."""
 
 from __future__ import annotations
 
@@ -15,28 +15,33 @@ from workbench.errors import ArgumentError
 
 @click.command()
 @click.argument("bundle", type=click.Path(path_type=Path))
-@click.argument("rows", type=click.Path(path_type=Path))
+@click.argument("rows", type=click.Path(path_type=Path), nargs=-1, required=True)
 @click.option(
     "--to", type=click.Path(path_type=Path), metavar="PATH", help="Write the answers to this .csv file."
 )
 @json_option
-@example("workbench predict best rows.csv", "workbench predict best rows.csv --to answers.csv")
-def predict(bundle: Path, rows: Path, to: Path | None, as_json: bool) -> None:
-    """Predict the rows of a file with an exported model.
+@example(
+    "workbench predict best rows.csv", "workbench predict best rows.csv --to answers.csv",
+    "workbench predict best cat.png more-pictures/",
+)  # fmt: skip
+def predict(bundle: Path, rows: tuple[Path, ...], to: Path | None, as_json: bool) -> None:
+    """Predict the rows of a file, or images, with an exported model.
 
     BUNDLE is a folder that `workbench export RUN --to BUNDLE --format onnx` wrote. ROWS is a .csv, .tsv or
-    .parquet file with the columns of the training data, or a .npy file for a model that takes arrays.
+    .parquet file with the columns of the training data, or a .npy file for a model that takes arrays. A model
+    that was trained on image files takes such files, and folders of them.
     """
+    from workbench.deploy.image_files import answers_for
     from workbench.deploy.predictor import Predictor
-    from workbench.deploy.rows import columns_from, table_of
+    from workbench.deploy.rows import table_of
 
     predictor = Predictor.open(bundle)
-    answers = predictor.predict(columns_from(predictor.card, rows))
+    answers = answers_for(predictor, rows[0] if len(rows) == 1 else rows)
     for note in answers.notes:
         print_note(note)
     header, table = table_of(predictor.card, answers)
     if not table:
-        print_note(f"{rows} has no rows, so there is nothing to predict")
+        print_note(f"{rows[0]} has no rows, so there is nothing to predict")
     if to is not None:
         try:
             to.write_text(_as_csv(header, table), encoding="utf-8")

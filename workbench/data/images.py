@@ -240,33 +240,52 @@ class FolderSplit:
             self.kept.write(number, pixels.tobytes())
 
     def _decode(self, index: int) -> np.ndarray:
-        from PIL import Image, UnidentifiedImageError
-
-        path: str = str(self.files[index])
-        content = None if self.source is None else BytesIO(self.source.read(int(self._numbers[index])))
+        path = str(self.files[index])
+        content = None if self.source is None else self.source.read(int(self._numbers[index]))
         try:
-            with Image.open(content or path) as opened:
-                image = opened.convert("L" if self.channels == 1 else "RGB")
-                pixels = np.asarray(image.resize((self.size, self.size), Image.Resampling.BILINEAR))
-        except UnidentifiedImageError as error:  # its text names the memory that the content was read into
-            raise _unreadable(path, "its content has the format of no image") from error
-        except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-            raise _unreadable(path, str(error)) from error
-        return pixels[None] if self.channels == 1 else pixels.transpose(2, 0, 1)
+            return decode_image(path, self.size, self.channels, content=content)
+        except DataError as error:
+            raise DataError(
+                error.problem, field="data.path", next_step="Repair the file or move it out of the folder."
+            ) from error
+
+
+def decode_image(
+    path: str, size: int, channels: Literal[1, 3], *, content: bytes | None = None
+) -> np.ndarray:  # fmt: skip
+    """Return the pixels of an image file as training has them, uint8 of shape (channels, size, size).
+
+    Args:
+        path: The file.
+        size: Height and width that it is resized to, in pixels.
+        channels: 1 for grey, 3 for red, green and blue.
+        content: What the file holds, where it is not on this machine.
+
+    Raises:
+        DataError: If it is not an image that can be decoded.
+    """
+    from PIL import Image, UnidentifiedImageError
+
+    try:
+        with Image.open(path if content is None else BytesIO(content)) as opened:
+            image = opened.convert("L" if channels == 1 else "RGB")
+            pixels = np.asarray(image.resize((size, size), Image.Resampling.BILINEAR))
+    except UnidentifiedImageError as error:  # its text names the memory that the content was read into
+        raise _unreadable(path, "its content has the format of no image") from error
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        raise _unreadable(path, str(error)) from error
+    return pixels[None] if channels == 1 else pixels.transpose(2, 0, 1)
 
 
 def _unreadable(path: str, reason: str) -> DataError:
-    return DataError(
-        f"{path} cannot be read as an image: {reason}", field="data.path",
-        next_step="Repair the file or move it out of the folder.",
-    )  # fmt: skip
+    return DataError(f"{path} cannot be read as an image: {reason}", next_step="Repair or remove the file.")
 
 
 def pixel_reading(train: Split) -> Reading:
     """Return how pixels from 0 to 255 become inputs from -1 to 1, with some of the training samples."""
     indices = some_of(min(len(train), 200))
     pixels = np.asarray(train.batch(indices)[0]) * MIDDLE + MIDDLE
-    return Reading({"inputs": pixels.round()}, indices, mean=MIDDLE, scale=MIDDLE)
+    return Reading({"inputs": pixels.round()}, indices, mean=MIDDLE, scale=MIDDLE, is_image=True)
 
 
 def paired_files(folder: Path, other: str, endings: Collection[str]) -> tuple[list[str], list[str]]:

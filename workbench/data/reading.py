@@ -36,6 +36,7 @@ class Reading:
         targets: The names of the numbers that are predicted, where there are several.
         target_mean: Added to a predicted number after scaling; one, or one for each number.
         target_scale: Factor of a predicted number, likewise.
+        is_image: Whether a sample is the pixels of an image file, from 0 to 255, the channels first.
     """
 
     samples: Mapping[str, Any] = field(repr=False)
@@ -50,6 +51,7 @@ class Reading:
     targets: tuple[str, ...] = ()
     target_mean: float | np.ndarray = 0.0
     target_scale: float | np.ndarray = 1.0
+    is_image: bool = False
 
 
 def some_of(num_samples: int) -> np.ndarray:

@@ -52,6 +52,7 @@ class Input(_Part):
         columns: The columns of a table of whose successive rows an array consists.
         tokens: How a text becomes the numbers of an array, by `workbench.data.tokens`; the number of a token
             is its place in `categories`.
+        is_image: Whether an array is the pixels of an image file, from 0 to 255, the channels first.
         example: A value from the training data.
     """
 
@@ -67,6 +68,7 @@ class Input(_Part):
     missing_texts: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
     tokens: TokenKind | None = None
+    is_image: bool = False
     example: JsonValue = None
 
     @property

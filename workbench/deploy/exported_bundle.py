@@ -302,6 +302,7 @@ def _inputs(samples: Mapping[str, Any], tensors: Any, reading: Reading | None) -
             categories=() if reading is None else reading.vocabulary,
             columns=() if reading is None else reading.array_columns,
             tokens=None if reading is None else reading.tokens,
+            is_image=reading is not None and reading.is_image,
         )
         for name, values in samples.items()
     )  # fmt: skip

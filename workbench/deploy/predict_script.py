@@ -1,4 +1,4 @@
-"""The script of an exported bundle: predicts with numpy and onnxruntime only, short enough to be read.
+"""The script of an exported bundle: predicts with numpy and onnxruntime, short enough to be read.
 
 It contains what its model needs and no more. It runs where the workbench is not installed, so it imports
 nothing of it.
@@ -21,7 +21,7 @@ from workbench.models.found_boxes import MAX_BOXES, MAX_OVERLAP, MIN_SCORE
 _MODULES = ("csv", "datetime", "json", "pathlib", "re", "sys")
 
 _BEGIN = '''\
-"""Predict with model.onnx; needs numpy and onnxruntime only: python predict.py ROWS."""
+"""Predict with model.onnx; needs PACKAGES only: python predict.py ROWS."""
 
 import MODULES
 
@@ -38,6 +38,25 @@ def read(path):
     """Return the samples of rows.npy or rows.csv as the model takes them."""
     taken = CARD["inputs"][0]
     rows = np.load(path) if path.endswith(".npy") else np.loadtxt(path, delimiter=",", ndmin=2)
+    return {taken["name"]: rows.reshape(len(rows), *taken["shape"]).astype(taken["dtype"])}
+'''
+
+_IMAGES = '''
+
+def pixels(path, channels, height, width):
+    """Return the pixels of an image file as the model was trained with."""
+    from PIL import Image
+
+    with Image.open(path) as opened:
+        image = opened.convert("L" if channels == 1 else "RGB")
+    image = image.resize((width, height), Image.Resampling.BILINEAR)
+    return np.asarray(image).reshape(1, height, width, channels).transpose(0, 3, 1, 2)
+
+
+def read(path):
+    """Return the pixels of an image file, or those of rows.npy, as the model takes them."""
+    taken = CARD["inputs"][0]
+    rows = np.load(path) if path.endswith(".npy") else pixels(path, *taken["shape"])
     return {taken["name"]: rows.reshape(len(rows), *taken["shape"]).astype(taken["dtype"])}
 '''
 
@@ -225,6 +244,7 @@ def script(taken: Input, output: Output) -> str:
     fewest, most = NUM_CHARACTERS_OF_PART
     values = {
         "FEWEST": str(fewest), "MOST": str(most + 1), "ANSWER": _answer(output), "MODULES": ", ".join(used),
+        "PACKAGES": "numpy, onnxruntime and Pillow" if taken.is_image else "numpy and onnxruntime",
         "MISSING_MARKERS": json.dumps(sorted(MISSING_MARKERS)), "WITH_SEPARATORS": NUMBER_WITH_SEPARATORS,
         "WITH_UNIT": NUMBER_WITH_UNIT,
         "MISSING_TEXTS": json.dumps(sorted(MISSING_TEXTS)),
@@ -242,6 +262,8 @@ def _reading(taken: Input) -> str:
         return _ROWS + _SERIES
     if taken.kind == "text":
         return _ROWS + _COUNTS
+    if taken.is_image:
+        return _IMAGES
     return _ARRAYS if taken.kind == "array" else _ROWS + _TABLE
 
 

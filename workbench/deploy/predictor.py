@@ -33,6 +33,7 @@ class Answers:
         boxes: What was found in each image, the best first: `class`, `score`, and `left`, `top`, `right` and
             `bottom` as shares of the image; None where no boxes are predicted.
         notes: What the user should know about the samples, such as values that training never saw.
+        files: The image files that the samples are, in their order; empty for other samples.
     """
 
     classes: np.ndarray | None = None
@@ -40,6 +41,7 @@ class Answers:
     values: np.ndarray | None = None
     boxes: list[list[dict[str, Any]]] | None = None
     notes: tuple[str, ...] = field(default=())
+    files: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         found = self.values if self.probabilities is None else self.probabilities

@@ -1,6 +1,6 @@
 """Samples as users have them, as values by input: files, data frames, arrays, rows; and answers as a table.
 
-Checking the values is left to `feeds`.
+Checking the values is left to `feeds`, image files to `image_files`.
 """
 
 from __future__ import annotations
@@ -10,12 +10,14 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from workbench.absent_columns import absent_columns
+from workbench.data.image_folders import ENDINGS
 from workbench.deploy.card import Card
 from workbench.deploy.predictor import Answers
 from workbench.errors import DataError
@@ -68,7 +70,13 @@ def columns_from(card: Card, samples: Any) -> Mapping[str, Any]:
 
 
 def table_of(card: Card, answers: Answers) -> tuple[list[str], list[list[Any]]]:
-    """Return answers as a header and rows: the prediction first, then the probability of each class."""
+    """Return answers as a header and rows: the prediction, then the probability of each class.
+
+    Where samples are image files, the file comes first.
+    """
+    if answers.files:
+        header, rows = table_of(card, replace(answers, files=()))
+        return ["file", *header], [[file, *row] for file, row in zip(answers.files, rows, strict=True)]
     if answers.classes is not None and answers.probabilities is not None:
         header = ["prediction", *(f"probability of {name}" for name in card.outputs[0].classes)]
         pairs = zip(answers.classes.tolist(), answers.probabilities.tolist(), strict=True)
@@ -100,8 +108,10 @@ def _from_file(card: Card, path: Path) -> Mapping[str, Any]:
 
             return columns_from(card, read_table(path))
         if endings[-1] not in _SEPARATORS:
+            images = sorted(ENDINGS) if card.inputs[0].is_image else []
             raise DataError(
-                f"{path.name} has an unknown file extension", allowed=[*_SEPARATORS, *_PARQUET, ".npy"]
+                f"{path.name} has an unknown file extension",
+                allowed=[*_SEPARATORS, *_PARQUET, ".npy", *images],
             )
         if _takes_array(card) and not _has_header(card, path):
             numbers = np.loadtxt(path, delimiter=_SEPARATORS[endings[-1]], ndmin=2)

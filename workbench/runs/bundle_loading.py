@@ -77,7 +77,8 @@ class Bundle:
 
         Args:
             samples: A data frame, the path of a table, a mapping of columns, a list of rows, or an array for
-                a model that takes arrays: values as they were before the workbench encoded them.
+                a model that takes arrays: values as they were before the workbench encoded them. For a
+                model that was trained on image files also paths of such files, or of a folder of them.
 
         Raises:
             RunError: If the bundle was exported without its model in a format that can be run.
@@ -90,9 +91,9 @@ class Bundle:
             >>> len(answers)
             1
         """
-        from workbench.deploy.rows import columns_from
+        from workbench.deploy.image_files import answers_for
 
-        return self._predictor.predict(columns_from(self._predictor.card, samples))
+        return answers_for(self._predictor, samples)
 
     def measure(self, device: str = "here", *, threads: int = 1, batch: int = 1) -> Timing:
         """Time the model on a device, and keep the result in the card.

@@ -1,0 +1,136 @@
+"""A model that was trained on image files takes image files, decoded as in training."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from PIL import Image
+
+from tests.deploy.test_exported_applications import run_script
+from tests.deploy.trained import exported
+from workbench.cli.predict import predict
+from workbench.deploy.card import Card, Input, Output
+from workbench.deploy.image_files import answers_for, image_files_of
+from workbench.deploy.predictor import Predictor
+from workbench.errors import DataError
+from workbench.runs.bundle_loading import Bundle
+
+
+def fill(folder: Path) -> Path:
+    """Make a folder of two classes of noisy pictures, none of them square."""
+    random = np.random.default_rng(0)
+    for name, shade in (("dark", 40), ("light", 210)):
+        (folder / name).mkdir(parents=True)
+        for number in range(6):
+            noise = random.integers(-40, 40, (14, 19, 3))
+            picture = Image.fromarray((shade + noise).clip(0, 255).astype(np.uint8))
+            picture.save(folder / name / f"{number}.{'png' if number % 2 else 'JPG'}")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("images")
+    data = {"name": "images", "path": str(fill(folder / "pictures")), "size": 8, "cache": "none"}
+    exported(folder / "bundle", "mlp", data)
+    return folder / "bundle"
+
+
+def test_image_files_are_answered_as_the_pixels_that_training_had(bundle: Path) -> None:
+    from workbench.data import load
+
+    pictures = bundle.parent / "pictures"
+    train = load(
+        "images", {"path": str(pictures), "size": 8, "validation_fraction": 0.01, "cache": "none"}
+    ).train
+    files = train.files.tolist()  # type: ignore[attr-defined]
+    predictor = Predictor.open(bundle)
+    found = answers_for(predictor, files)
+    pixels = np.round(train.batch(np.arange(len(files)))[0] * 127.5 + 127.5)
+    expected = predictor.predict({"inputs": pixels})
+    assert found.files == tuple(files)
+    assert found.probabilities is not None
+    np.testing.assert_array_equal(found.probabilities, expected.probabilities)
+    assert Bundle(bundle, {}, {}).predict(files[0]).classes == expected.classes[:1]  # type: ignore[index]
+
+
+def test_files_and_folders_are_answered_in_any_number_of_batches(
+    bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pictures, predictor = bundle.parent / "pictures", Predictor.open(bundle)
+    whole = answers_for(predictor, pictures)
+    assert [Path(file).name for file in whole.files] == [
+        f"{n}.{'png' if n % 2 else 'JPG'}" for n in range(6)
+    ] * 2
+    monkeypatch.setattr("workbench.deploy.image_files._BATCH", 5)
+    parts = answers_for(predictor, [pictures / "dark", pictures / "light"])
+    assert parts.files == whole.files
+    np.testing.assert_allclose(parts.probabilities, whole.probabilities, atol=1e-6)  # type: ignore[arg-type]
+
+
+def test_the_command_names_each_file_and_its_class(bundle: Path) -> None:
+    picture = bundle.parent / "pictures" / "dark" / "1.png"
+    done = CliRunner().invoke(predict, [str(bundle), str(picture), str(bundle.parent / "pictures" / "light")])
+    assert done.exit_code == 0, done.output
+    header, first, *others = done.output.splitlines()
+    assert header == "file,prediction,probability of dark,probability of light"
+    assert first.startswith(f"{picture},")
+    assert len(others) == 6
+    listed = json.loads(CliRunner().invoke(predict, [str(bundle), str(picture), "--json"]).output)
+    assert listed["rows"][0]["file"] == str(picture)
+
+
+def test_the_script_of_the_bundle_answers_alike(bundle: Path) -> None:
+    picture = bundle.parent / "pictures" / "light" / "1.png"
+    found = answers_for(Predictor.open(bundle), picture)
+    assert found.classes is not None
+    assert found.probabilities is not None
+    assert run_script(bundle, picture) == [f"{found.classes[0]},{found.probabilities.max():.6f}"]
+
+
+@pytest.mark.parametrize(
+    ("samples", "problem"),
+    [
+        ("no.png", r"no\.png does not exist"),
+        ("empty", r"empty holds no image; allowed: \.bmp, \.gif"),
+        ("text.png", r"text\.png cannot be read as an image: its content has the format of no image"),
+        ("rows.heic", r"rows\.heic has an unknown file extension; allowed: .*\.png"),
+    ],
+)
+def test_what_is_no_image_is_named(bundle: Path, tmp_path: Path, samples: str, problem: str) -> None:
+    (tmp_path / "empty").mkdir()
+    for name in ("text.png", "rows.heic"):
+        (tmp_path / name).write_text("no picture")
+    with pytest.raises(DataError, match=problem):
+        answers_for(Predictor.open(bundle), tmp_path / samples)
+
+
+def test_other_models_refuse_image_files_and_still_take_texts(tmp_path: Path) -> None:
+    output = Output(name="outputs", kind="values")
+    array = Input(name="inputs", kind="array", shape=(1, 8, 8), dtype="float32")
+    text = Input(name="review", kind="text", dtype="string")
+    of_arrays, of_texts = (
+        Card(
+            name="m",
+            run_id="m-1",
+            trained_on="",
+            task="",
+            model="",
+            inputs=(one,),
+            outputs=(output,),
+            opset=18,
+        )
+        for one in (array, text)
+    )
+    with pytest.raises(DataError, match=r"takes an array, and cat\.png is a file; allowed: one file of rows"):
+        image_files_of(of_arrays, "cat.png")
+    with pytest.raises(DataError, match=r"a\.csv is a file beside others"):
+        image_files_of(of_texts, (Path("a.csv"), Path("b.csv")))
+    with pytest.raises(DataError, match="is a folder"):
+        image_files_of(of_arrays, tmp_path)
+    assert image_files_of(of_texts, ["it works.png"]) is None
+    assert image_files_of(of_arrays, "rows.csv") is None

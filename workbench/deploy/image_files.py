@@ -1,0 +1,118 @@
+"""Image files as samples of a model that was trained on such: which are meant, and what the model answers.
+
+Decoding is left to `workbench.data.images`, all other samples to `rows`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import numpy as np
+
+from workbench.data.image_folders import ENDINGS
+from workbench.deploy.card import Card, Input
+from workbench.deploy.predictor import Answers, Predictor
+from workbench.deploy.rows import columns_from
+from workbench.errors import DataError
+
+_BATCH = 64
+"""Images that are decoded and computed at a time: a folder may hold more than the memory does."""
+
+
+def answers_for(predictor: Predictor, samples: Any) -> Answers:
+    """Return the answers of a model for samples as users have them.
+
+    Args:
+        predictor: The model.
+        samples: The path of an image file or of a folder of images, or several of them, for a model that was
+            trained on image files; else what `columns_from` takes.
+
+    Raises:
+        DataError: If the samples cannot be read, or are not of the kind that the model takes.
+    """
+    files = image_files_of(predictor.card, samples)
+    if files is None:
+        return predictor.predict(columns_from(predictor.card, samples))
+    one = predictor.card.inputs[0]
+    answered = [
+        predictor.predict(
+            {one.name: np.stack([_pixels(one, file) for file in files[first : first + _BATCH]])}
+        )
+        for first in range(0, len(files), _BATCH)
+    ]
+    return Answers(
+        classes=_joined([each.classes for each in answered]),
+        probabilities=_joined([each.probabilities for each in answered]),
+        values=_joined([each.values for each in answered]),
+        boxes=None if answered[0].boxes is None
+        else list(itertools.chain.from_iterable(each.boxes or [] for each in answered)),
+        files=tuple(map(str, files)),
+    )  # fmt: skip
+
+
+def image_files_of(card: Card, samples: Any) -> list[Path] | None:
+    """Return the image files that samples name, those of a folder in the order of their names.
+
+    Args:
+        card: The card of the model.
+        samples: See `answers_for`.
+
+    Returns:
+        None where the samples are something else, such as a table.
+
+    Raises:
+        DataError: If there are none in a folder, a file does not exist, or the model takes no image files.
+    """
+    several = not isinstance(samples, str | Path)
+    paths = _paths_in(card, samples) if several else [Path(samples)]
+    if not paths or not (several or paths[0].is_dir() or paths[0].suffix.lower() in ENDINGS):
+        return None
+    if not _takes_images(card):
+        takes = "an array" if card.inputs[0].kind == "array" else "the columns of a table"
+        raise DataError(
+            f"the model takes {takes}, and {paths[0]} is {'a folder' if paths[0].is_dir() else 'a file'}"
+            f"{' beside others' if several else ''}",
+            allowed="one file of rows; images only for a model that was trained on image files",
+            next_step="Export the model again if it was trained on image files, and by an earlier version.",
+        )
+    return [file for path in paths for file in _files_at(path)]
+
+
+def _paths_in(card: Card, samples: Any) -> list[Path]:
+    """Return several paths; texts are paths only for a model of images."""
+    if not isinstance(samples, Sequence):
+        return []
+    kinds = (str, Path) if _takes_images(card) else (Path,)
+    return [Path(each) for each in samples] if all(isinstance(each, kinds) for each in samples) else []
+
+
+def _takes_images(card: Card) -> bool:
+    return len(card.inputs) == 1 and card.inputs[0].is_image
+
+
+def _files_at(path: Path) -> list[Path]:
+    if not path.is_dir():
+        if not path.exists():
+            raise DataError(
+                f"the file {path} does not exist", next_step=f"Relative paths start in {Path.cwd()}."
+            )
+        return [path]
+    found = sorted(file for file in path.rglob("*") if file.suffix.lower() in ENDINGS)
+    if not found:
+        raise DataError(f"the folder {path} holds no image", allowed=sorted(ENDINGS))
+    return found
+
+
+def _pixels(one: Input, file: Path) -> np.ndarray:
+    from workbench.data.images import decode_image
+
+    channels, size, _ = one.shape
+    return decode_image(str(file), size, cast("Literal[1, 3]", channels))
+
+
+def _joined(parts: Sequence[np.ndarray | None]) -> np.ndarray | None:
+    known = [part for part in parts if part is not None]
+    return np.concatenate(known) if known else None
