@@ -40,6 +40,16 @@ def test_what_names_rows_is_left_out_and_that_is_said(name: str, values: object)
     assert f"left out columns that differ in nearly every row: {name} (such as " in notes
 
 
+def test_columns_that_are_the_same_in_every_row_are_noted() -> None:
+    _, notes = told(
+        table(site=["Rome"] * NUM_ROWS, version=3, paid=[1, None, 1] * (NUM_ROWS // 3), remark=None)
+    )
+    assert notes == (
+        "columns without any value: remark / left out columns that are the same in every row: site (always "
+        "'Rome'), version (always 3)"
+    )
+
+
 def test_numbers_with_a_unit_are_kept() -> None:
     columns, notes = told(table(price=[f"{row:,} $" for row in range(1000, 1000 + NUM_ROWS)]))
     assert columns == ["size", "price"]

@@ -104,6 +104,25 @@ def test_columns_that_identify_rows_are_named_with_what_leaves_them_out(tmp_path
     )
 
 
+def test_columns_that_are_the_same_in_every_row_are_noted_with_what_leaves_them_out(tmp_path: Path) -> None:
+    columns = {
+        "age": range(NUM_ROWS),
+        "site": ["Rome"] * NUM_ROWS,
+        "was paid": [None, *["yes"] * (NUM_ROWS - 1)],
+        "y": ["no", "yes"] * (NUM_ROWS // 2),
+    }
+    assert summary(tmp_path, columns).notes == (
+        "'site' is always 'Rome': nothing can be learnt from this column; leave it out with "
+        "data: {drop: [site]}",
+    )
+    columns |= {"version": [3] * NUM_ROWS, "remark": [None] * NUM_ROWS}
+    assert summary(tmp_path, columns, drop=["site"]).notes == (
+        "'remark' has no value, 'version' is always 3: nothing can be learnt from these columns; leave them "
+        "out with data: {drop: [site, remark, version]}",
+    )
+    assert not summary(tmp_path, columns, drop=["site", "remark", "version"]).notes
+
+
 @pytest.mark.parametrize("name", ["digits", "breast_cancer"])
 def test_other_data_has_no_such_summary(name: str) -> None:
     assert summary_of(Component(name=name)) is None

@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from workbench.absent_columns import absent_columns
-from workbench.data.column_notes import is_identifier, listed, notes_of_columns
+from workbench.data.column_notes import (
+    constant_columns,
+    empty_columns,
+    is_identifier,
+    listed,
+    notes_of_columns,
+)
 from workbench.data.columns import TextForm, text_form_of
 from workbench.data.dates import is_text
 from workbench.data.encoders import MAX_CATEGORIES
@@ -53,7 +59,7 @@ def usable_columns(table: pd.DataFrame) -> UsableColumns:
         DataError: If there are none.
     """
     columns = {str(name): column_of(table, name) for name in table.columns}
-    empty = [name for name, column in columns.items() if column.isna().all()]
+    empty = empty_columns(columns)
     if len(empty) == len(columns):
         raise DataError("every value of every column is missing", field="data")
     forms = {name: form for name, column in columns.items() if (form := text_form_of(column)) is not None}
@@ -64,6 +70,9 @@ def usable_columns(table: pd.DataFrame) -> UsableColumns:
     ]  # fmt: skip
     used = {name: column for name, column in columns.items() if name not in texts and name not in named}
     notes = [f"columns without any value: {listed(empty)}"] if empty else []
+    if constant := constant_columns({name: columns[name] for name in used}):
+        items = [f"{name} (always {value})" for name, value in constant.items()]
+        notes.append(f"left out columns that are the same in every row: {listed(items)}")
     notes += _notes_of_identifiers(named, columns)
     if texts and not used:
         return UsableColumns(tuple(texts), True, {}, tuple(notes))

@@ -1,4 +1,4 @@
-"""What users should know about how the columns of a table are read: other texts, units, names of rows.
+"""What users should know about how the columns of a table are read: texts, units, names of rows, constants.
 
 Only the form of a column counts: how its values are written and how many differ. What follows from it is left
 to the caller.
@@ -50,6 +50,20 @@ def is_identifier(name: str, column: pd.Series, form: TextForm | None) -> bool:
     if not (_IDENTIFIER.search(name) or _CAMEL_IDENTIFIER.search(name)) or column.dtype.kind not in "iuf":
         return False
     return bool(known.is_unique and np.array_equal(known, np.round(known)))
+
+
+def empty_columns(columns: Mapping[str, pd.Series]) -> list[str]:
+    """Return the names of the columns without any value."""
+    return [name for name, column in columns.items() if column.isna().all()]
+
+
+def constant_columns(columns: Mapping[str, pd.Series]) -> dict[str, str]:
+    """Return the columns whose value is known and the same in every row, with how it is written."""
+    return {
+        name: repr(value) if isinstance(value := column.iloc[0], str) else str(value)
+        for name, column in columns.items()
+        if column.notna().all() and column.astype(str).nunique() == 1
+    }
 
 
 def notes_of_columns(columns: Mapping[str, pd.Series], forms: Mapping[str, TextForm]) -> list[str]:
@@ -155,7 +169,7 @@ def _notes_of_words(name: str, column: pd.Series) -> list[str]:
             words[found[1]] = words.get(found[1], 0) + count
     word, num_cells = max(words.items(), key=lambda item: item[1], default=("", 0))
     num_plain = units_of(counts).get("", 0)
-    if num_cells < _SOME * total or num_cells + num_plain < _NEARLY * total:
+    if not num_cells or num_cells < _SOME * total or num_cells + num_plain < _NEARLY * total:
         return []
     example = next(text for text in counts if text.endswith(word) and _NUMBER_AND_WORD.fullmatch(text))
     return [f"{name} is read as text: {num_cells} of {total} cells are numbers with {word!r} behind them, "

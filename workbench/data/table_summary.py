@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from workbench.data.column_notes import is_identifier, listed, notes_of_classes, notes_of_columns
+from workbench.data.column_notes import (
+    constant_columns,
+    empty_columns,
+    is_identifier,
+    listed,
+    notes_of_classes,
+    notes_of_columns,
+)
 from workbench.data.columns import TextForm, text_form_of
 from workbench.data.dates import is_text
 from workbench.data.leaks import find_leaks
@@ -118,7 +125,8 @@ def summarise(
         ),
         notes=(
             *(notes_of_classes(target) if is_classification else ()),
-            *_notes_of_identifiers(named, dropped), *notes_of_columns(columns, forms),
+            *_notes_of_identifiers(named, dropped), *_notes_of_constants(others, dropped),
+            *notes_of_columns(columns, forms),
             *(leak.note(f"`{target.name}`", _option_to_drop([*dropped, leak.name])) for leak in leaks),
         ),
     )  # fmt: skip
@@ -148,6 +156,20 @@ def _notes_of_identifiers(names: Sequence[str], dropped: Sequence[str]) -> list[
     verb, pronoun = ("differ", "them") if several else ("differs", "it")
     return [
         f"{columns} {verb} in nearly every row, as identifiers do; leave {pronoun} out with "
+        f"{_option_to_drop([*dropped, *names])}"
+    ]
+
+
+def _notes_of_constants(columns: Mapping[str, pd.Series], dropped: Sequence[str]) -> list[str]:
+    """Return a note on columns that are the same in every row, which no model can learn from."""
+    empty, constant = empty_columns(columns), constant_columns(columns)
+    if not (names := [*empty, *constant]):
+        return []
+    reasons = [f"{name!r} has no value" for name in empty]
+    reasons += [f"{name!r} is always {value}" for name, value in constant.items()]
+    which, pronoun = ("these columns", "them") if len(names) > 1 else ("this column", "it")
+    return [
+        f"{listed(reasons)}: nothing can be learnt from {which}; leave {pronoun} out with "
         f"{_option_to_drop([*dropped, *names])}"
     ]
 
