@@ -39,7 +39,8 @@ def endings(ray_head: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         ("nan", "failed", "diverged", "loss became nan", {"loss": 0.9}),
         ("silent", "failed", "error", "accuracy", {}),
         ("wrong report", "failed", "error", "report.loss", {}),
-        ("deaf", "failed", "timeout", "it exceeded resources.trial_time (", {"loss": 0.8}),
+        ("deaf", "failed", "timeout", "it exceeded resources.trial_time (2 s)", {"loss": 0.8}),
+        ("deaf", "failed", "timeout", "has 10% of its limit to stop, at least 1 s)", {"loss": 0.8}),
     ],
 )
 def test_a_trial_ends_as_it_did(

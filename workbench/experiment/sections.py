@@ -261,7 +261,8 @@ class Resources(Section):
     )
     stop_grace: Annotated[PositiveFloat, BeforeValidator(parse_duration_s), unit("s")] = Field(
         default=10.0,
-        description="Time between the request to end a command (SIGTERM) and its end (SIGKILL).",
+        description="Time between the request to end a command (SIGTERM) and its end (SIGKILL). Where "
+        "trial_time is over, a command has at most a tenth of that, or 1 second if that is more.",
     )
     max_log_size: Annotated[PositiveInt, BeforeValidator(parse_bytes), unit("bytes")] = Field(
         default=100_000_000,

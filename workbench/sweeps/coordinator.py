@@ -148,7 +148,8 @@ class Coordinator:
             message = self._describe_timeout()
             progress = gang.stop(self._stop_grace_s())
             self._release()
-            message += "" if progress.message is None else f"; {progress.message}"
+            if progress.message is not None:
+                message += f"; {progress.message}{self._describe_grace()}"
             return [*events, *progress.events, self._failed("timeout", message)]
         events: list[Event] = list(progress.events)
         for event in events:
@@ -214,6 +215,13 @@ class Coordinator:
         """Return how long a trial that is out of time may take to stop: little beside a short limit."""
         grace_s, limit_s = self._order.request.stop_grace_s, self._order.time_limit_s
         return grace_s if limit_s is None else min(grace_s, max(MIN_GRACE_S, GRACE_SHARE * limit_s))
+
+    def _describe_grace(self) -> str:
+        """Return why a trial had less time to stop than in other cases, such as resources.stop_grace."""
+        if self._stop_grace_s() == self._order.request.stop_grace_s:
+            return ""
+        shortest = format_duration(MIN_GRACE_S)
+        return f" (a trial out of time has {GRACE_SHARE:.0%} of its limit to stop, at least {shortest})"
 
     def _describe_timeout(self) -> str:
         limit = f"it exceeded resources.trial_time ({format_duration(self._order.time_limit_s or 0.0)})"
