@@ -25,6 +25,10 @@ from workbench.programs.printed_metrics import read_line
         ("step 1,234 of 10,000 loss 0.5", {"step": 1234, "loss": 0.5}),
         ("Step [12,345/20,000], loss=0.5", {"Step": 12345, "loss": 0.5}),
         ("epoch 3,loss 0.5", {"epoch": 3, "loss": 0.5}),
+        ("kernel=3,3 stride: 1,1 loss=0.5", {"loss": 0.5}),
+        ("| kernel 3,3 | layers 2,2 |", {}),
+        ("loss_weights=1,1 step=3,3 val_loss=0.5", {"val_loss": 0.5}),
+        ("loss.train: 0,25 - lr: 0,001", {"loss.train": 0.25, "lr": 0.001}),
         ("betas=0.9,0.999", {"betas": 0.9}),
         ("Epoch: 1 100%|##| 9/9, loss=0.5", {"Epoch": 1, "loss": 0.5}),
     ],
@@ -52,3 +56,37 @@ def test_thousands_are_read_beside_other_pairs(whole: int, part: int, between: s
 )
 def test_commas_between_pairs_are_no_part_of_numbers(values: dict[str, float], between: str) -> None:
     assert read_line(between.join(f"{name}={value}" for name, value in values.items()).encode()) == values
+
+
+METRICS = st.sampled_from(("loss", "val_acc", "train/f1", "RMSE", "score_test"))
+OTHERS = st.sampled_from(("kernel", "stride", "size", "gpus", "loss_weights", "k"))
+PAIRS = st.tuples(st.integers(0, 999), st.integers(0, 99))
+
+
+@given(
+    st.dictionaries(OTHERS, PAIRS, min_size=1),
+    METRICS,
+    st.floats(0, 1e6),
+    st.sampled_from((" ", ", ", " - ")),
+)
+def test_lists_of_two_are_never_numbers_beside_decimal_points(
+    lists: dict[str, tuple[int, int]], metric: str, value: float, between: str
+) -> None:
+    written = [*(f"{name}={first},{second}" for name, (first, second) in lists.items()), f"{metric}={value}"]
+    assert read_line(between.join(written).encode()) == {metric: value}
+    assert read_line(between.join(written[:-1]).encode()) == {}
+
+
+@given(METRICS, st.dictionaries(OTHERS, PAIRS), PAIRS, st.sampled_from((" ", " - ", "; ")))
+def test_decimal_commas_are_read_where_a_metric_has_one(
+    metric: str, others: dict[str, tuple[int, int]], own: tuple[int, int], between: str
+) -> None:
+    values = {metric: own, **others}
+    written = between.join(f"{name}={whole},{part:02}" for name, (whole, part) in values.items())
+    expected = {name: float(f"{whole}.{part:02}") for name, (whole, part) in values.items()}
+    assert read_line(written.encode()) == expected
+
+
+def test_what_the_experiment_names_is_a_metric_in_any_language() -> None:
+    assert read_line(b"verlust=0,3 rate=0,001") == {}
+    assert read_line(b"verlust=0,3 rate=0,001", {"verlust"}) == {"verlust": 0.3, "rate": 0.001}

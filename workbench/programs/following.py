@@ -7,7 +7,8 @@ import os
 import selectors
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from workbench.experiment.metric_source import MetricSource
@@ -31,14 +32,16 @@ class MetricReaders:
     """What reads the metrics of one program: its printed lines, by stream, and the files that it writes."""
 
     def __init__(
-        self, source: MetricSource | None = None, path: Path | None = None, reported: Path | None = None
-    ) -> None:
+        self, source: MetricSource | None = None, path: Path | None = None, reported: Path | None = None,
+        metrics: Container[str] = (),
+    ) -> None:  # fmt: skip
         """Choose the readers; files that are there already are left out where the format allows it.
 
         Args:
             source: Where metrics are read; None for nowhere.
             path: The file or folder that the source names.
             reported: What `wb.report` of the program writes; None where that is not read.
+            metrics: What the experiment names as metrics.
         """
         self.of_output: Reader | None = None
         self.of_errors: Reader | None = None
@@ -49,9 +52,9 @@ class MetricReaders:
             return
         match source.kind:
             case "auto":
-                self.of_output = self.of_errors = read_line
+                self.of_output = self.of_errors = partial(read_line, metrics=metrics)
             case "stdout":
-                self.of_output = read_line
+                self.of_output = partial(read_line, metrics=metrics)
             case "pattern":
                 self.of_output = self.of_errors = pattern_reader(source.pattern or ())
             case written:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from typing import Any
 
 from workbench.formatting import without_escapes
-from workbench.programs.spaced_pairs import is_count, name_with_qualifiers, read_spaced
-from workbench.programs.written_numbers import NOT_INSIDE, WRITTEN, number_of
+from workbench.programs.spaced_pairs import is_count, is_metric, name_with_qualifiers, read_spaced
+from workbench.programs.written_numbers import NOT_INSIDE, WRITTEN, has_decimal_comma, number_of
 
 Values = dict[str, float]
 Reader = Callable[[bytes], Values]
@@ -84,11 +84,16 @@ class Lines:
         return [rest] if rest else []
 
 
-def read_line(line: bytes) -> Values:
+def read_line(line: bytes, metrics: Container[str] = ()) -> Values:
     """Return the metrics of a printed line: of a JSON object, or of pairs of name and value.
 
     Names of two words, where only a space stands before the value, are joined by an underscore; before a sign
-    they are where the first is a word such as `train` or `best`.
+    they are where the first is a word such as `train` or `best`. `3,3` is 3.3 as the value of a metric, and
+    beside such a one; elsewhere it is a list, as in `kernel=3,3`.
+
+    Args:
+        line: The line.
+        metrics: Names that are metrics beside those of usual ones, such as that of the objective.
 
     Example:
         >>> from workbench.programs.printed_metrics import read_line
@@ -106,25 +111,40 @@ def read_line(line: bytes) -> Values:
         if found := read_json(line):
             return found
     matches = list(_PAIR.finditer(text))
+    written = [(name_with_qualifiers(text, match.start(), match[2]), match[2], match[3]) for match in matches]
+    written = _without_lists(written, metrics)
     pairs = {
-        name_with_qualifiers(text, match.start(), match[2]): value
-        for match in matches if (value := number_of(match[3], is_count=is_count(match[2]))) is not None
-    }  # fmt: skip
+        name: value
+        for name, bare, number in written
+        if (value := number_of(number, is_count=is_count(bare))) is not None
+    }
     spaced = read_spaced(_PAIR.sub("|", text) if matches else text, has_others=bool(pairs))
-    return _fields(text) | spaced | pairs
+    return _fields(text, metrics) | spaced | pairs
 
 
-def _fields(text: str) -> Values:
+def _without_lists(
+    written: list[tuple[str, str, str]], metrics: Container[str]
+) -> list[tuple[str, str, str]]:  # fmt: skip
+    """Return names and numbers without those with a decimal comma, unless a metric has one, too."""
+    doubtful = [name for name, _, number in written if has_decimal_comma(number)]
+    if not doubtful or any(name in metrics or is_metric(name) for name in doubtful):
+        return written
+    return [each for each in written if not has_decimal_comma(each[2])]
+
+
+def _fields(text: str, metrics: Container[str]) -> Values:
     """Return names and values with only space between them, where a line has several such fields."""
     if "," not in text and "|" not in text:
         return {}
     matches = [match for field in _FIELDS.split(text) if (match := _FIELD.fullmatch(field))]
     if len(matches) < _FEWEST_FIELDS:
         return {}
+    written = [(match[1].replace(" ", "_"), match[1], match[2]) for match in matches]
     return {
-        match[1].replace(" ", "_"): value
-        for match in matches if (value := number_of(match[2])) is not None
-    }  # fmt: skip
+        name: value
+        for name, _, number in _without_lists(written, metrics)
+        if (value := number_of(number)) is not None
+    }
 
 
 def read_json(line: bytes) -> Values:

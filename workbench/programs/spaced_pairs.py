@@ -59,6 +59,19 @@ def may_have_pairs(text: str) -> bool:
     return not _NAMES.isdisjoint(_WORDS.findall(text.lower())) or "mAP" in text
 
 
+def is_metric(name: str) -> bool:
+    """Return whether a name, such as `val_loss` or `acc.train`, is that of a usual metric.
+
+    Example:
+        >>> is_metric("val_loss"), is_metric("loss_weights")
+        (True, False)
+    """
+    words = _WORDS.findall(name.lower())
+    while len(words) > 1 and words[-1] in _QUALIFIERS:
+        words.pop()
+    return name.endswith("mAP") or (bool(words) and words[-1] in _NAMES)
+
+
 def is_count(name: str) -> bool:
     """Return whether a name, such as `epoch` or `global_step`, is of something that is counted."""
     return name.lower().rpartition("_")[2] in _COUNTED

@@ -1,7 +1,7 @@
 """Numbers as programs print them: plain, with separators between thousands, or with a decimal comma.
 
 What may mean two numbers, such as `1,234`, is none: a missing value is noticed, a wrong one is not. Which
-parts of a line are numbers is left to `printed_metrics`.
+parts of a line are numbers, and whether `3,3` is one, is left to `printed_metrics`.
 """
 
 from __future__ import annotations
@@ -49,6 +49,16 @@ def number_of(text: str, *, is_count: bool = False) -> float | None:
         if is_count and _COUNT.fullmatch(text):
             return float(text.replace(",", ""))
         return _with_separators(text)
+
+
+def has_decimal_comma(text: str) -> bool:
+    """Return whether a text is read as a number with a decimal comma; `3,3` may be a list of two, too.
+
+    Example:
+        >>> has_decimal_comma("3,3"), has_decimal_comma("1,234.5")
+        (True, False)
+    """
+    return "," in text and _DECIMAL_COMMA.fullmatch(text) is not None
 
 
 def _with_separators(text: str) -> float | None:

@@ -144,7 +144,9 @@ class _Attempt:
         path = self._path if source.kind == "wandb" else None
         if source.path is not None:
             path = Path(expand_path(source.path, self._built_in))
-        return MetricReaders(source, path, self._reported)
+        experiment = self._experiment
+        named = frozenset(item.metric for item in (*experiment.objectives, *experiment.constraints))
+        return MetricReaders(source, path, self._reported, named)
 
     def _environment(self) -> dict[str, str]:
         """Return the environment variables of the program."""
