@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.advisor.test_plans import measure
-from workbench.advisor.scale import scale_of
+from workbench.advisor.scale import _times, scale_of
 from workbench.errors import ExperimentError
 from workbench.events import PlanMeasured
 from workbench.performance.scaling import num_parameter_servers
@@ -119,3 +121,27 @@ def test_one_worker_is_predicted_between_the_micro_batches_that_it_was_timed_wit
 def test_the_setting_with_the_most_workers_counts_alone() -> None:
     other = [each.model_copy(update={"setting": "other", "step_time_s": 9.0}) for each in CHEAP[:2]]
     assert scale_of([*other, *CHEAP], 0.8) == scale_of(CHEAP, 0.8)
+
+
+def test_one_global_batch_is_divided_so_that_no_worker_takes_more_at_once_than_was_measured() -> None:
+    curve = scale_of(CHEAP, 0.8, global_batch=256).curve
+    divided = {point.workers: point.divided for point in curve if point.divided is not None}
+    assert {workers: (each.micro_batch, each.accumulation) for workers, each in divided.items()} == {
+        1: (64, 4), 2: (64, 2), 4: (64, 1), 8: (32, 1), 16: (16, 1),
+    }  # fmt: skip
+    # Four steps of 64 samples take one worker 0.4 s; four workers were measured with 64 samples each.
+    assert divided[1].step_time_s == pytest.approx(0.4, rel=0.05)
+    assert divided[4].step_time_s == curve[3].step_time_s
+    assert divided[4].speedup == pytest.approx(0.4 / 0.11, rel=0.05)
+    # Other micro batches than 64 were never measured, which the interval shows.
+    assert divided[8].efficiency_high > 1.5 * divided[8].efficiency_low
+    assert (divided[8].extrapolated, divided[16].extrapolated) == (False, True)
+    assert all(point.divided is None for point in scale_of(CHEAP, 0.8).curve)
+
+
+@given(st.integers(1, 5000), st.integers(1, 300))
+def test_the_parts_of_a_batch_are_equal_and_as_few_as_can_be(share: int, most: int) -> None:
+    times = _times(share, most)
+    assert share % times == 0
+    assert share // times <= most
+    assert not [fewer for fewer in range(1, times) if share % fewer == 0 and share // fewer <= most]

@@ -31,6 +31,16 @@ def test_a_run_shows_the_workers_and_servers_that_pay(shell: Shell, measured_run
     assert "more servers are needed" in " ".join(err.split())
 
 
+def test_a_global_batch_is_shown_beside_the_micro_batch(shell: Shell, measured_run: str) -> None:
+    answer = shell.json("what-if", "scale", measured_run, "--global-batch", "256")
+    assert (answer["curve"][1]["divided"]["micro_batch"], answer["curve"][2]["divided"]) == (64, None)
+    code, out, _ = shell("what-if", "scale", measured_run, "--global-batch", "256")
+    assert code == 0
+    assert "with 64 samples each, and with 256 samples in all" in out
+    assert "64 x 2 x 2" in out
+    assert "cannot be divided" in out
+
+
 def test_a_run_without_measurements_states_what_to_do(shell: Shell) -> None:
     with Store.open(None) as store:
         run_id = store.create_run(make_experiment())

@@ -1,7 +1,8 @@
 """How many workers and parameter servers still pay, from the steps that a run measured; nothing is run.
 
 Every worker takes the same micro batch, so N workers would be N times as fast if they did not wait for each
-other. Step times of other numbers of workers come from the models of the advice, as far as these reach.
+other. Beside that, one global batch may be divided over the workers, which then train alike.
+Step times that were not measured come from the models of the advice, as far as these reach.
 """
 
 from __future__ import annotations
@@ -23,6 +24,29 @@ _MAX_FACTOR = 2
 
 
 @dataclass(frozen=True)
+class DividedBatch:
+    """What a number of workers brings where the global batch stays the same.
+
+    Attributes:
+        micro_batch: Samples that a worker takes at once, at most as many as were measured.
+        accumulation: How often it does so in a step.
+        step_time_s: Seconds per step, measured or predicted.
+        speedup: How many times as fast as one worker with the same global batch.
+        efficiency: The part of the workers that is not lost, with the ends of its interval.
+        extrapolated: Whether it lies beyond what the measurements reach.
+    """
+
+    micro_batch: int
+    accumulation: int
+    step_time_s: float
+    speedup: float
+    efficiency: float
+    efficiency_low: float
+    efficiency_high: float
+    extrapolated: bool
+
+
+@dataclass(frozen=True)
 class ScalePoint:
     """What a number of workers brings.
 
@@ -36,6 +60,7 @@ class ScalePoint:
         exchange_share: The part of a step in which workers wait for gradients; None where not measured.
         servers: Parameter servers that hide their traffic, with the part of their network that is used; None
             where the exchange is not known.
+        divided: The same workers on one global batch; None where there is none, or they cannot divide it.
     """
 
     workers: int
@@ -49,6 +74,7 @@ class ScalePoint:
     exchange_share: float | None = None
     servers: int | None = None
     servers_used: float | None = None
+    divided: DividedBatch | None = None
 
 
 @dataclass(frozen=True)
@@ -68,6 +94,8 @@ class Scale:
         bends_at: The workers to which one more adds less than half a worker; None if not reached.
         curve: From one worker on.
         by_trials: Whether trials showed it, which may have shared the hardware with others, not probes.
+        global_batch: What `divided` of the curve divides; None for nothing.
+        num_train_samples: Samples of the training data; None where that is not known.
     """
 
     micro_batch: int
@@ -81,15 +109,21 @@ class Scale:
     bends_at: int | None
     curve: tuple[ScalePoint, ...]
     by_trials: bool = False
+    global_batch: int | None = None
+    num_train_samples: int | None = None
 
 
-def scale_of(measured: Sequence[PlanMeasured], efficiency: float, up_to: int | None = None) -> Scale:
+def scale_of(
+    measured: Sequence[PlanMeasured], efficiency: float, up_to: int | None = None,
+    global_batch: int | None = None,
+) -> Scale:  # fmt: skip
     """Work out how a plan scales from measured plans.
 
     Args:
         measured: What was timed by probes counts; trials do where probes do not suffice.
         efficiency: What workers must reach to pay, between 0 and 1.
         up_to: Extrapolate to this number of workers; None to end where the measurements do.
+        global_batch: Samples of a step that are divided over the workers, too; None for none.
 
     Raises:
         ExperimentError: If no plan was timed on several workers and, with the same micro batch or with
@@ -110,6 +144,10 @@ def scale_of(measured: Sequence[PlanMeasured], efficiency: float, up_to: int | N
     alone_s = found[0].value
     exchange = _exchange(timed)
     computing_s = sum(parts_s.get(part, 0.0) for part in ("forward", "backward"))
+    most = max(
+        plan.micro_batch for each in used if (plan := read_plan(each.plan)) and variant_of(plan) == variant
+    )
+    divided = _divided(known, variant, counts, global_batch or 0, most)
     curve: list[ScalePoint] = []
     for workers, step in zip(counts, found, strict=True):
         is_beyond = step.extrapolated and workers not in timed
@@ -121,6 +159,7 @@ def scale_of(measured: Sequence[PlanMeasured], efficiency: float, up_to: int | N
                 workers, step.value, workers * alone_s / step.value, alone_s / step.value,
                 *((alone_s / step.high, alone_s / step.low) if workers > 1 else (1.0, 1.0)),
                 workers in timed, is_beyond, _exchange_share(timed.get(workers)), servers, servers_used,
+                divided.get(workers),
             )
         )  # fmt: skip
     largest = next(point for point in curve if point.workers == max(timed))
@@ -129,8 +168,40 @@ def scale_of(measured: Sequence[PlanMeasured], efficiency: float, up_to: int | N
         micro_batch, parts_s, *(exchange or (None, None)), largest.workers,
         _overhead(largest.workers, min(1.0, largest.efficiency)), _overhead(largest.workers, efficiency),
         max(point.workers for point in paying),
-        _bend(curve), tuple(curve), used[0].by_trial is not None,
+        _bend(curve), tuple(curve), used[0].by_trial is not None, global_batch,
+        least.num_train_samples,
     )  # fmt: skip
+
+
+def _divided(
+    known: Knowledge, variant: Variant, counts: Sequence[int], global_batch: int, most: int
+) -> dict[int, DividedBatch]:
+    """Return what dividing a global batch over workers brings, by their number, where that is possible.
+
+    No worker takes more samples at once than were measured: whether these fit is not known here.
+    """
+    shares = {workers: global_batch // workers for workers in counts if global_batch % workers == 0}
+    plans = {
+        workers: plan_with(variant, workers, share // times, times)
+        for workers, share in shares.items() if share and (times := _times(share, most))
+    }  # fmt: skip
+    steps = known.step_times(list(plans.values())) if plans else []
+    alone_s = steps[0].value if steps else math.nan  # one worker divides any batch
+    return {
+        workers: DividedBatch(
+            plan.micro_batch, plan.accumulation, step.value, alone_s / step.value,
+            alone_s / step.value / workers,
+            *((alone_s / step.high / workers, alone_s / step.low / workers) if workers > 1 else (1.0, 1.0)),
+            step.extrapolated,
+        )
+        for (workers, plan), step in zip(plans.items(), steps, strict=True)
+    }  # fmt: skip
+
+
+def _times(share: int, most: int) -> int:
+    """Return the fewest equal parts of some samples of which none is larger than `most`."""
+    small = [part for part in range(1, math.isqrt(share) + 1) if share % part == 0]
+    return min(times for part in small for times in (part, share // part) if share // times <= most)
 
 
 Timed = dict[int, PlanMeasured]

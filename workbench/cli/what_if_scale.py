@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import TYPE_CHECKING
 
 import click
@@ -12,7 +13,7 @@ from workbench.cli.output import make_console, print_json, print_note
 from workbench.formatting import counted_noun, format_duration, format_number
 
 if TYPE_CHECKING:
-    from workbench.advisor.scale import ScalePoint
+    from workbench.advisor.scale import DividedBatch, Scale, ScalePoint
 
 
 @click.command("scale")
@@ -25,13 +26,25 @@ if TYPE_CHECKING:
 @click.option(
     "--up-to", type=click.IntRange(2, 1024), help="Extrapolate to this many workers; shows powers of two."
 )
+@click.option(
+    "--global-batch",
+    type=click.IntRange(1, 2**24),
+    metavar="SAMPLES",
+    help="Also divide this global batch over the workers, which trains alike with any number of them.",
+)
 @store_option
 @json_option
-@example("workbench what-if scale last --efficiency 0.9 --servers", "workbench what-if scale last --up-to 32")
-def what_if_scale(run_id: str, efficiency: float, servers: bool, up_to: int | None, as_json: bool) -> None:
+@example(
+    "workbench what-if scale last --efficiency 0.9 --servers", "workbench what-if scale last --up-to 32",
+    "workbench what-if scale last --global-batch 256",
+)  # fmt: skip
+def what_if_scale(
+    run_id: str, efficiency: float, servers: bool, up_to: int | None, global_batch: int | None, as_json: bool
+) -> None:
     """Predict how many workers are worth adding, from the steps of `workbench advise` or of trials.
 
-    Every worker takes the same micro batch. Workers pay while the efficiency is reached; the curve bends
+    Every worker takes the same micro batch, so that more workers have a larger global batch; --global-batch
+    shows plans that keep it beside these. Workers pay while the efficiency is reached; the curve bends
     where one more brings less than half a worker. With fewer parameter servers than shown their network is
     the bottleneck, more would idle. Numbers of workers that the measurements do not reach are left out
     unless --up-to names them. A sweep over workers with a fixed plan.micro_batch and
@@ -40,7 +53,7 @@ def what_if_scale(run_id: str, efficiency: float, servers: bool, up_to: int | No
     from workbench.advisor.scale import scale_of
     from workbench.runs.what_if import measurements_of
 
-    found = scale_of(measurements_of(attach(run_id)), efficiency, up_to)
+    found = scale_of(measurements_of(attach(run_id)), efficiency, up_to, global_batch)
     if as_json:
         print_json(dataclasses.asdict(found))
         return
@@ -62,6 +75,8 @@ def what_if_scale(run_id: str, efficiency: float, servers: bool, up_to: int | No
             "measured" if point.is_measured else "extrapolated" if point.extrapolated else "predicted",
         )
     make_console().print(table)
+    if global_batch is not None:
+        _show_divided(found, global_batch, up_to)
     last = found.curve[-1].workers
     limit = ", as far as the measurements reach" if found.pays_up_to == last else ""
     bend = f"does not bend up to {last}" if found.bends_at is None else f"bends at {found.bends_at}"
@@ -87,7 +102,41 @@ def what_if_scale(run_id: str, efficiency: float, servers: bool, up_to: int | No
         )
 
 
-def _efficiency(point: ScalePoint) -> str:
+def _show_divided(found: Scale, global_batch: int, up_to: int | None) -> None:
+    """Show what each number of workers makes of one global batch, beside what it makes of its micro batch."""
+    from workbench.cli.output import make_table
+
+    click.echo(
+        f"\nThe same workers with {found.micro_batch} samples each, and with {global_batch} samples in all:"
+    )
+    num_samples = found.num_train_samples
+    last = "samples/s" if num_samples is None else "epoch"
+    table = make_table(
+        "workers", "global batch", last, f"plan of {global_batch}", "step", last, "efficiency", ""
+    )
+    for point in found.curve:
+        if up_to is not None and not point.is_measured and point.workers & (point.workers - 1):
+            continue
+
+        def pace(batch: int, step_s: float) -> str:
+            if num_samples is None:
+                return format_number(round(batch / step_s, 1))
+            return format_duration(math.ceil(num_samples / batch) * step_s)
+
+        own, divided = point.workers * found.micro_batch, point.divided
+        if divided is None:
+            row = ["cannot be divided", "", "", "", ""]
+        else:
+            row = [
+                f"{divided.micro_batch} x {divided.accumulation} x {point.workers}",
+                format_duration(divided.step_time_s), pace(global_batch, divided.step_time_s),
+                _efficiency(divided), "extrapolated" if divided.extrapolated else "",
+            ]  # fmt: skip
+        table.add_row(str(point.workers), str(own), pace(own, point.step_time_s), *row)
+    make_console().print(table)
+
+
+def _efficiency(point: ScalePoint | DividedBatch) -> str:
     if point.efficiency_low == point.efficiency_high:
         return f"{point.efficiency:.0%}"
     return f"{point.efficiency:.0%} ({point.efficiency_low:.0%} to {point.efficiency_high:.0%})"
