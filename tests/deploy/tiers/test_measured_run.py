@@ -71,8 +71,13 @@ def test_what_runs_is_measured_as_the_samples_demand(bundle: Path) -> None:
     # Two links of 20 ms; a busy machine can only be slower.
     assert found.p95_s > 0.04
     assert found.low <= found.p95_s <= found.high
-    # Steps are measured beside the requests, over no link; what is computed alone ends at either stage.
-    assert len(found.probes.hops_s) == len(found.probes.alone) == len(found.probes.links_s) == 20
+    # Steps are measured beside the requests; what is computed alone, over no link, ends at either stage.
+    assert len(found.probes.hops_s) == len(found.probes.links_s) == 20
+    # The last tier computes alone as often as the first does, which its load does not count.
+    assert len(found.probes.alone) == 39
+    early, late = reports[0][-1], reports[-1][-1]
+    counted_s = found.load["cloud"] * (late["now_s"] - early["now_s"])
+    assert 0.0 < counted_s < 0.5 * late["busy_s"]
     # Links never take less than they should, but for the resolution of their clock.
     assert min(found.probes.links_s) > -0.002
     assert {stage for stage, _ in found.probes.alone} == {0, 1}

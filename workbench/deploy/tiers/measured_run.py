@@ -48,7 +48,8 @@ from workbench.errors import ArgumentError, RunError
 MIN_REQUESTS = 20
 """Fewer say nothing of a 95th percentile."""
 _NUM_WARM_UP = 20
-_PROBE_GAP_S, _MIN_PROBES = 0.2, 20
+_PROBE_GAP_S, _MIN_ALONE_GAP_S, _MIN_PROBES = 0.2, 0.05, 20
+"""A process that computes seldom wakes up slowly: the last tier answers as often as the first, up to this."""
 _SETTLE_S = 0.3
 _REQUEST_TIMEOUT_S = 60.0
 _NUM_RESAMPLED = 400
@@ -108,7 +109,7 @@ class Measured:
         low: Lower end of the interval of `p95_s`, which has it with a probability of 0.95.
         high: Upper end of it.
         bytes_per_sample: Bytes of frames that left the first tier for a request, headers included.
-        load: For each tier, the share of the time that its process computed.
+        load: For each tier, the share of the time that its process computed for the requests.
         num_requests: Number of requests.
         num_unanswered: Number of them without an answer.
         num_fallbacks: Number of them that a tier answered itself because the next one did not answer.
@@ -291,9 +292,12 @@ async def _measure(
     await asyncio.gather(send(tiers[0], warm_up), send(tiers[-1], warm_up))
     before = [await read_status(tier, identity=running.identity) for tier in tiers]
     num_probes = max(_MIN_PROBES, int(moments_s[-1] / _PROBE_GAP_S))
+    num_alone = max(num_probes, min(len(moments_s), int(moments_s[-1] / _MIN_ALONE_GAP_S)))
     # At random moments, as requests come: what comes at regular ones finds processes idle more often.
-    drawn_s = np.random.default_rng(0).uniform(0.0, moments_s[-1], (3, num_probes))
-    alone_s, near_s, far_s = np.sort(drawn_s).tolist()
+    drawn_s = np.random.default_rng(0).uniform(0.0, moments_s[-1], num_alone + 2 * num_probes)
+    alone_s, near_s, far_s = (
+        np.sort(each).tolist() for each in np.split(drawn_s, [num_alone, num_alone + num_probes])
+    )
     waited_s = _processor_wait_s(running)
     steps = asyncio.gather(
         send(tiers[0], moments_s), send(tiers[-1], alone_s),
@@ -307,6 +311,8 @@ async def _measure(
     after = [await _status_after(tier, early, running) for tier, early in zip(tiers, before, strict=True)]
     changes = [(late - early).tolist() for early, late in zip(before, after, strict=True)]
     reports: list[dict[str, float]] = [dict(zip(STATUS, each, strict=True)) for each in changes]
+    last = reports[-1]
+    last["busy_s"] *= 1.0 - min(1.0, num_alone / max(1.0, last["num_requests"]))  # less that of the probes
     answered = tuple((one.stage, one.took_s) for one in alone if one.probabilities is not None)
     links_s = tuple(one - empty_s for one in over_links_s)
     probes = Probes(
