@@ -21,6 +21,7 @@ type ToPixel = (value: number) => number;
 
 const DASHES = [5, 4];
 const DOTS = [2, 2.5];
+const STRIPE = 7;
 const NAME_HEIGHT = 12;
 const NAME_WIDTH = 34;
 
@@ -48,19 +49,22 @@ export function drawLine(canvas: Canvas, line: Line): void {
   context.strokeStyle = line.colour;
   context.lineWidth = line.width * ratio;
   context.lineJoin = "round";
-  const dashes = line.dashed ? DASHES : line.dotted ? DOTS : [];
+  const [index, count] = line.stripe ?? [0, 1];
+  const stripes = count > 1 ? [STRIPE, STRIPE * (count - 1)] : [];
+  const dashes = line.dashed ? DASHES : line.dotted ? DOTS : stripes;
   context.setLineDash(dashes.map((dash) => dash * ratio));
+  context.lineDashOffset = -STRIPE * index * ratio;
   context.beginPath();
   let drawing = false;
   let last = NaN;
   let before = NaN;
-  for (let index = 0; index < curve.length; index += 1) {
-    const y = toY(curve.y[index]);
+  for (let at = 0; at < curve.length; at += 1) {
+    const y = toY(curve.y[at]);
     if (!Number.isFinite(y)) {
       drawing = false;
       continue;
     }
-    const x = toX(curve.x[index]);
+    const x = toX(curve.x[at]);
     if (drawing && line.stepped) context.lineTo(x, last);
     if (drawing) context.lineTo(x, y);
     else context.moveTo(x, y);
@@ -72,6 +76,7 @@ export function drawLine(canvas: Canvas, line: Line): void {
   if (line.stepped && drawing && before !== last) drawRise(canvas, toX(curve.x[curve.length - 1]), before, last);
   if (curve.length === 1) drawDot(canvas, line, toX(curve.x[0]), toY(curve.y[0]));
   context.setLineDash([]);
+  context.lineDashOffset = 0;
   context.globalAlpha = 1;
 }
 
@@ -177,7 +182,7 @@ export function drawTarget(canvas: Canvas, target: number, theme: Theme): void {
   context.globalAlpha = 1;
 }
 
-/** Names at the ends of lines; beside the plot they are pushed apart where they would cover each other. */
+/** Names at the ends of lines, pushed apart where they would cover each other: beside the plot down, else aside. */
 export function drawNames(canvas: Canvas, lines: Line[], theme: Theme): void {
   const { context, ratio, left, top, width, height } = canvas;
   const toX = across(canvas);
@@ -196,12 +201,21 @@ export function drawNames(canvas: Canvas, lines: Line[], theme: Theme): void {
   context.textAlign = "left";
   context.textBaseline = "middle";
   let lowest = -Infinity;
+  let before = { x: NaN, y: NaN, right: NaN };
   for (const { line, x, y } of names) {
     const beside = x > edge - NAME_WIDTH * ratio;
     const at = beside ? Math.max(y, lowest + NAME_HEIGHT * ratio) : y;
     if (beside) lowest = at;
+    const follows = !beside && Math.abs(before.x - x) < ratio && Math.abs(before.y - y) < ratio;
+    const from = follows ? before.right : beside ? edge : x;
+    const name = line.name ?? "";
+    // Lines go through the names of those that end earlier.
+    context.strokeStyle = theme.surface;
+    context.lineWidth = 3 * ratio;
+    context.strokeText(name, from + 5 * ratio, at);
     context.fillStyle = line.colour || theme.ink;
-    context.fillText(line.name ?? "", (beside ? edge : x) + 5 * ratio, at);
+    context.fillText(name, from + 5 * ratio, at);
+    before = { x, y, right: from + 5 * ratio + context.measureText(name).width };
   }
 }
 

@@ -12,6 +12,8 @@ export interface Line {
   dashed?: boolean;
   dotted?: boolean;
   stepped?: boolean;
+  /** Which of the stripes are its own, where it lies on others: one of how many. */
+  stripe?: [index: number, count: number];
   /** What is written at its end. */
   name?: string;
   /** Nothing happens when the mouse comes near. */

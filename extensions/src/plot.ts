@@ -4,8 +4,9 @@ import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 import type { Drawing, Line, Span } from "./drawing";
 import { formatDuration, formatNumber, formatPercent } from "./format";
-import { FONT, ticksOf } from "./ticks";
+import { FONT, ticksOf, widthOf } from "./ticks";
 import { extentOf, type Extent } from "./extent";
+import { withStripes } from "./equal_lines";
 import { drawBand, drawLine, drawNames, drawSpans, drawTarget, spanAt, type Canvas } from "./draw_lines";
 import type { Theme } from "./theme";
 
@@ -15,6 +16,14 @@ export interface PlotEvents {
 }
 
 const NEAR_PX = 18;
+/** How close lines are that are named together. */
+const SAME_PX = 1;
+const MAX_NAMED = 6;
+
+interface Near {
+  line: Line;
+  index: number;
+}
 
 export class LinesPlot {
   private plot: uPlot | null = null;
@@ -42,7 +51,7 @@ export class LinesPlot {
   }
 
   draw(drawing: Drawing, theme: Theme): void {
-    this.drawing = drawing;
+    this.drawing = { ...drawing, lines: withStripes(drawing.lines) };
     this.extent = extentOf(drawing);
     const shape = JSON.stringify([
       drawing.xTitle,
@@ -149,7 +158,7 @@ export class LinesPlot {
         },
         {
           ...axis,
-          size: 52,
+          size: (_, labels) => Math.max(52, 14 + Math.max(0, ...(labels ?? []).map(widthOf))),
           gap: 4,
           values: (_, ticks) => ticks.map((tick) => (tick == null ? "" : writeY(drawing, tick))),
         },
@@ -216,11 +225,11 @@ export class LinesPlot {
   }
 
   /** The line that comes closest to a place on the screen, and its point there. */
-  private near(left: number, top: number): { line: Line; index: number } | null {
+  private near(left: number, top: number): Near | null {
     const { plot, drawing } = this;
     if (!plot || !drawing) return null;
     const x = plot.posToVal(left, "x");
-    let best: { line: Line; index: number } | null = null;
+    let best: Near | null = null;
     let nearest = NEAR_PX;
     for (const line of drawing.lines) {
       if (line.silent) continue;
@@ -266,8 +275,21 @@ export class LinesPlot {
     const x = line.curve.x[index];
     const y = line.curve.y[index];
     const at = drawing.xKind === "seconds" ? formatDuration(x) : `${drawing.xTitle} ${formatNumber(x)}`;
-    const text = `${line.label}\n${drawing.yName} ${writeY(drawing, y)} at ${at}`;
+    const text = `${this.labelsAt(x, y).join("\n")}\n${drawing.yName} ${writeY(drawing, y)} at ${at}`;
     this.placeHint(text, plot.valToPos(x, "x"), plot.valToPos(y, "y"));
+  }
+
+  /** What lies at a point: all lines through it, as the one that was drawn last hides the others. */
+  private labelsAt(x: number, y: number): string[] {
+    const plot = this.plot!;
+    const top = plot.valToPos(y, "y");
+    const labels = this.drawing!.lines.filter(({ silent, stepped, curve }) => {
+      const index = curve.before(x);
+      const isThere = stepped ? index >= 0 && x <= curve.x[curve.length - 1] : curve.x[index] === x;
+      return !silent && isThere && Math.abs(plot.valToPos(curve.y[index], "y") - top) < SAME_PX;
+    }).map(({ label }) => label);
+    const others = labels.length - MAX_NAMED;
+    return others > 0 ? [...labels.slice(0, MAX_NAMED), `and ${others} more`] : labels;
   }
 
   private placeHint(text: string, left: number, top: number): void {
@@ -278,7 +300,8 @@ export class LinesPlot {
     const toTheLeft = left > overWidth / 2;
     this.hint.style.left = toTheLeft ? "" : `${left + 12}px`;
     this.hint.style.right = toTheLeft ? `${overWidth - left + 12}px` : "";
-    this.hint.style.top = `${Math.max(0, Math.min(top - 12, plot.over.clientHeight - 44))}px`;
+    const highest = plot.over.clientHeight - Math.max(44, this.hint.offsetHeight + 4);
+    this.hint.style.top = `${Math.max(0, Math.min(top - 12, highest))}px`;
   }
 
   /** The bar at a place on the screen. */
@@ -297,8 +320,9 @@ export class LinesPlot {
     overlay.height = plot.bbox.height;
     if (!pointed) return;
     const canvas = this.canvas(plot, context, { left: 0, top: 0 });
-    drawLine(canvas, { ...pointed, colour: this.theme.surface, width: 6, opacity: 0.9, dashed: false });
-    drawLine(canvas, { ...pointed, width: 2.6, opacity: 1 });
+    const solid = { dashed: false, stripe: undefined };
+    drawLine(canvas, { ...pointed, colour: this.theme.surface, width: 6, opacity: 0.9, ...solid });
+    drawLine(canvas, { ...pointed, width: 2.6, opacity: 1, stripe: undefined });
   }
 }
 

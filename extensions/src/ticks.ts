@@ -31,7 +31,8 @@ function longestDuration(most_s: number): string[] {
 
 let measuring: CanvasRenderingContext2D | null = null;
 
-function widthOf(text: string): number {
+/** Of what is written at an axis, in CSS pixels. */
+export function widthOf(text: string): number {
   measuring ??= document.createElement("canvas").getContext("2d");
   if (!measuring) return 0;
   measuring.font = FONT;

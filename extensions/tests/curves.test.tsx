@@ -6,6 +6,7 @@ import { csvOf, drawingOf } from "../src/chart_drawing";
 import { counterpartOf } from "../src/counterpart";
 import { Curve } from "../src/curve";
 import { drawLine } from "../src/draw_lines";
+import { withStripes } from "../src/equal_lines";
 import { extentOf } from "../src/extent";
 import { FIRST_VIEW, type ChartLooks, type ChartState, type ViewState } from "../src/state";
 import { subscriptionOf } from "../src/subscription";
@@ -154,6 +155,70 @@ test("the file of curves has one line per report, and no formula", () => {
   assert.equal(lines[0], "trial,state,Step,'=bad");
   assert.deepEqual(lines.slice(1, 3), ["0,pruned,1,4", "0,pruned,2,2"]);
   assert.equal(lines.length, 10);
+});
+
+test("a line that lies on others of its beginning leaves gaps in which they are seen", () => {
+  const chart = buildChart();
+  const stripes = () =>
+    withStripes(drawingOf(chart, view({ chosen: [0, 1] }), theme).lines).map(({ key, stripe }) => [
+      key,
+      stripe?.join("/"),
+    ]);
+  assert.deepEqual(stripes(), [
+    ["0", undefined],
+    ["1", "1/3"],
+    ["2", "2/3"],
+  ]);
+  chart.curves.set(1, Curve.of(Float64Array.of(1, 2, 3), Float64Array.of(4, 2.5, 3)));
+  assert.deepEqual(stripes(), [
+    ["0", undefined],
+    ["1", undefined],
+    ["2", "1/2"],
+  ]);
+  chart.curves.set(0, Curve.of(Float64Array.of(1, 2), Float64Array.of(4, 2)));
+  chart.curves.set(1, Curve.of(Float64Array.of(1, 2, 3, 4), Float64Array.of(4, 2, 3, 5)));
+  assert.deepEqual(stripes(), [
+    ["1", undefined],
+    ["2", "1/3"],
+    ["0", "2/3"],
+  ]);
+});
+
+test("a stair that ends on a step of another one is drawn over it", () => {
+  const stair = (key: string, x: number[], y: number[]) => ({
+    ...{ key, label: key, colour: key, width: 2, opacity: 1, stepped: true },
+    curve: Curve.of(Float64Array.from(x), Float64Array.from(y)),
+  });
+  const stripes = (...lines: ReturnType<typeof stair>[]) =>
+    withStripes(lines).map(({ key, stripe }) => [key, stripe?.[0]]);
+  const long = stair("long", [0, 4, 9], [1, 2, 2]);
+  assert.deepEqual(stripes(stair("short", [0, 3], [1, 1]), long), [
+    ["long", undefined],
+    ["short", 1],
+  ]);
+  assert.deepEqual(stripes(stair("other", [0, 3], [1, 2]), long), [
+    ["other", undefined],
+    ["long", undefined],
+  ]);
+});
+
+test("a line of stripes leaves the other dashes free", () => {
+  const done: unknown[] = [];
+  const context = {
+    setLineDash: (dashes: number[]) => done.push(dashes),
+    set lineDashOffset(offset: number) {
+      done.push(offset);
+    },
+    beginPath: () => undefined,
+    moveTo: () => undefined,
+    lineTo: () => undefined,
+    stroke: () => undefined,
+  } as unknown as CanvasRenderingContext2D;
+  const plane = { x: [0, 10] as [number, number], y: [0, 10] as [number, number], logarithmic: false };
+  const curve = Curve.of(Float64Array.of(1, 2), Float64Array.of(5, 6));
+  const canvas = { context, left: 0, top: 0, width: 10, height: 10, ratio: 2, ...plane };
+  drawLine(canvas, { key: "1", label: "", colour: "red", width: 1, opacity: 1, curve, stripe: [2, 3] });
+  assert.deepEqual(done, [[14, 28], -28, [], 0]);
 });
 
 test("the last rise of a stair is drawn without dashes, so that it ends where it ends", () => {
