@@ -10,6 +10,7 @@ import numpy as np
 
 from workbench.automl_pipeline.targets import Task
 from workbench.errors import ArgumentError
+from workbench.models.class_scores import ClassScore, f1, mean_score, recall
 from workbench.models.ranking import macro_roc_auc
 from workbench.refusals import closest
 
@@ -28,17 +29,14 @@ def _accuracy(predicted: np.ndarray, targets: np.ndarray) -> float:
     return float((predicted.argmax(axis=1) == targets).mean())
 
 
-def _balanced_accuracy(predicted: np.ndarray, targets: np.ndarray) -> float:
-    is_right = predicted.argmax(axis=1) == targets
-    return float(np.mean([is_right[targets == number].mean() for number in np.unique(targets)]))
+def _of_classes(score: ClassScore) -> Score:
+    def measure(predicted: np.ndarray, targets: np.ndarray) -> float:
+        chosen = predicted.argmax(axis=1)
+        counted = (targets[chosen == targets], chosen, targets)
+        counts = [np.bincount(each, minlength=predicted.shape[1]) for each in counted]
+        return mean_score(score, np.stack(counts))
 
-
-def _macro_f1(predicted: np.ndarray, targets: np.ndarray) -> float:
-    chosen = predicted.argmax(axis=1)
-    present = np.union1d(chosen, targets)
-    right = [np.sum((chosen == number) & (targets == number)) for number in present]
-    both = [np.sum(chosen == number) + np.sum(targets == number) for number in present]
-    return float(np.mean(2.0 * np.array(right) / np.array(both)))
+    return measure
 
 
 def _squared_error(predicted: np.ndarray, targets: np.ndarray) -> float:
@@ -84,8 +82,8 @@ METRICS: dict[Task, dict[str, Measure]] = {
     "classification": {
         "log_loss": Measure(_log_loss, "minimize", "val_loss", "minimize"),
         "accuracy": Measure(_accuracy, "maximize", "val_accuracy", "maximize"),
-        "balanced_accuracy": Measure(_balanced_accuracy, "maximize", "val_balanced_accuracy", "maximize"),
-        "macro_f1": Measure(_macro_f1, "maximize", "val_macro_f1", "maximize"),
+        "balanced_accuracy": Measure(_of_classes(recall), "maximize", "val_balanced_accuracy", "maximize"),
+        "macro_f1": Measure(_of_classes(f1), "maximize", "val_macro_f1", "maximize"),
         "roc_auc": Measure(macro_roc_auc, "maximize", "val_roc_auc", "maximize"),
     },
     "regression": {

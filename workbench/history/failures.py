@@ -79,9 +79,15 @@ def only_failures(history: History) -> str | None:
     return f"all {format_count(len(failed), 'trial')} failed in different ways: the first with {described}"
 
 
-def began_nothing(history: History) -> bool:
-    """Return whether a limit on what a run may use has ended it before any of its trials began."""
-    return history.reason in USED_UP and not any(trial.attempts for trial in history.trials.values())
+def began_nothing(history: History, reason: str | None = None) -> bool:
+    """Return whether a limit on what a run may use ends it before any of its trials began.
+
+    Args:
+        history: The run.
+        reason: Why it is about to end; None for why it has ended.
+    """
+    is_used_up = (reason or history.reason) in USED_UP
+    return is_used_up and not any(trial.attempts for trial in history.trials.values())
 
 
 def reasons_of_pruning(history: History) -> dict[int, str]:

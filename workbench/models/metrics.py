@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from workbench.errors import ExperimentError
+from workbench.models import class_scores
 from workbench.models.calls import num_samples, output_in
 from workbench.models.losses import listed, paired
 from workbench.models.ranking import macro_roc_auc
@@ -150,19 +151,19 @@ class ClassCounts:
 
     Example:
         >>> import torch
-        >>> counts = ClassCounts(mean_intersection_over_union)
+        >>> counts = ClassCounts(class_scores.intersection_over_union)
         >>> counts.update(torch.tensor([0, 1, 1]), torch.tensor([0, 1, 0]))
         >>> counts.compute()
         0.5
     """
 
-    def __init__(self, finish: Callable[[Tensor, Tensor, Tensor], Tensor]) -> None:
+    def __init__(self, score: class_scores.ClassScore) -> None:
         """Begin without counts.
 
         Args:
-            finish: (right, predicted, wanted), each a count by class -> a score of each class.
+            score: The score of a class.
         """
-        self._finish = finish
+        self._score = score
         self._counts = torch.zeros(3, 0, dtype=torch.float64)
 
     def update(self, outputs: Tensor, targets: Tensor) -> None:
@@ -179,23 +180,7 @@ class ClassCounts:
 
     def compute(self) -> float:
         """Return the mean score of the classes that occur or were predicted; NaN where there are none."""
-        right, predicted, wanted = self._counts[:, self._counts[1:].sum(dim=0) > 0]
-        return float(self._finish(right, predicted, wanted).nanmean())
-
-
-def mean_intersection_over_union(right: Tensor, predicted: Tensor, wanted: Tensor) -> Tensor:
-    """Return the intersection over union of each class (Jaccard), from counts."""
-    return right / (predicted + wanted - right)
-
-
-def f1_of_classes(right: Tensor, predicted: Tensor, wanted: Tensor) -> Tensor:
-    """Return the harmonic mean of precision and recall of each class, from counts."""
-    return 2 * right / (predicted + wanted)
-
-
-def recall_of_classes(right: Tensor, predicted: Tensor, wanted: Tensor) -> Tensor:
-    """Return the recall of each class, from counts; NaN for one that does not occur."""
-    return right / wanted
+        return class_scores.mean_score(self._score, self._counts.numpy())
 
 
 class RocAuc:
@@ -224,9 +209,11 @@ class RocAuc:
         return macro_roc_auc(torch.cat(self._probabilities).numpy(), torch.cat(self._classes).numpy())
 
 
-MEAN_IOU = WholeMetric(functools.partial(ClassCounts, mean_intersection_over_union), reads_classes=True)
-MACRO_F1 = WholeMetric(functools.partial(ClassCounts, f1_of_classes), reads_classes=True)
-BALANCED_ACCURACY = WholeMetric(functools.partial(ClassCounts, recall_of_classes), reads_classes=True)
+MEAN_IOU = WholeMetric(
+    functools.partial(ClassCounts, class_scores.intersection_over_union), reads_classes=True
+)
+MACRO_F1 = WholeMetric(functools.partial(ClassCounts, class_scores.f1), reads_classes=True)
+BALANCED_ACCURACY = WholeMetric(functools.partial(ClassCounts, class_scores.recall), reads_classes=True)
 ROC_AUC = WholeMetric(RocAuc)
 ACCURACY = Metric(_correct)
 TOP5_ACCURACY = Metric(_correct_in_five)

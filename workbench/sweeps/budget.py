@@ -18,7 +18,7 @@ from workbench.experiment.energy_units import format_energy
 from workbench.experiment.same_trials import tries_one_configuration
 from workbench.formatting import format_duration
 from workbench.history import History, cost_of, only_failures, systematic_failure
-from workbench.history.failures import USED_UP
+from workbench.history.failures import began_nothing
 
 LIMITS = ("budget.trials", "budget.time", "budget.gpu_time", ENERGY, MONEY, "budget.plateau")
 _BEGAN_NOTHING = "before any trial began: nothing was tried"
@@ -52,8 +52,7 @@ def honest_ending(ending: RunStateChanged, history: History) -> RunStateChanged:
         return ending
     if (failed := only_failures(history)) is not None:
         return RunStateChanged(state="failed", reason="failures", message=failed)
-    has_begun = any(trial.attempts for trial in history.trials.values())
-    if has_begun or ending.reason not in USED_UP or is_automl(history.experiment):
+    if not began_nothing(history, ending.reason) or is_automl(history.experiment):
         return ending  # AutoML has an answer without trials, too
     return ending.model_copy(update={"state": "failed", "message": f"{ending.message} {_BEGAN_NOTHING}"})
 

@@ -131,6 +131,7 @@ def driver_started(cluster: ClusterInventory) -> DriverStarted:
         num_cpus=cluster.num_cpus,
         num_gpus=cluster.num_gpus,
         versions={"python": platform.python_version()} | versions,
+        errors_in_unit_of_target=True,
     )
 
 
