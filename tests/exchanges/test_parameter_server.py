@@ -85,6 +85,43 @@ def test_every_read_holds_the_bound_and_in_the_end_no_update_is_missing(
         assert worst <= staleness + 1e-3
 
 
+class Slow:
+    """A served part whose values arrive when that is allowed, with one more in each of them."""
+
+    def __init__(self) -> None:
+        self.arrives = threading.Event()
+        self.updates: list[Any] = []
+
+    def begin(self, update: Any, num_steps: int) -> None:
+        self.updates.append(update)
+
+    def finish(self, values: torch.Tensor) -> None:
+        self.arrives.wait(20.0)
+        values.fill_(1.0).add_(sum(each for each in self.updates if each is not None))
+
+    def close(self) -> None: ...
+
+
+@pytest.mark.parametrize("staleness", [1, None])
+def test_values_travel_while_the_next_step_is_computed(staleness: int | None) -> None:
+    held = nn.Parameter(torch.zeros(3))
+    plan = plan_of("server", 1, staleness or 0)
+    exchange = Asynchronous(plan) if staleness is None else ParameterServer(plan)
+    exchange.setup({"held": held}, Group())
+    part = Slow()
+    exchange._parts = [part]  # instead of that of this replica, which answers at once
+    for step in (1, 2):
+        with torch.no_grad():
+            held += 10.0
+        if step == 2:
+            part.arrives.set()
+        exchange.after_step()  # the first time before anything has arrived
+    assert held.tolist() == [21.0] * 3, "what was read, and the own step since"
+    exchange.agree()
+    assert held.tolist() == [21.0] * 3
+    exchange.close()
+
+
 def test_a_replica_waits_for_the_slowest_only_as_far_as_the_bound() -> None:
     """The first replica would be done at once, and the third sleeps before each step."""
     ahead = {}

@@ -1,9 +1,9 @@
 """Replicas add their steps to parameters that some of them serve, and need not wait for the slowest.
 
 What is sent is what a step changed, so that any optimizer, clipping and decay stay with the replica. A read
-contains the own steps, and those of the others but for the last few, as many as the bound allows. Where it
-allows one or more, values travel while the next step is computed: a read that begins a step earlier must
-contain a step more. How values are kept and sent is left to `served_parameters`.
+contains the own steps, and those of the others but for the last few, as many as the bound allows. Unless it
+allows none, values travel while the next step is computed: a read that begins a step earlier must contain a
+step more. How values are kept and sent is left to `served_parameters`.
 
 Sources: Ho et al. 2013, "More Effective Distributed ML via a Stale Synchronous Parallel Parameter Server";
 Dean et al. 2012, "Large Scale Distributed Deep Networks".
@@ -71,14 +71,14 @@ class ParameterServer(LocalSteps):
         self._num_steps += 1
         self._has_stepped = True
         update = (self._flat() - self._begun_with).div_(self._replicas.num_workers)
-        if not self._max_staleness:
-            # Without a bound a read is as fresh as it can be, and never waits for another replica.
-            bound = 0 if self._max_staleness is None else self._num_steps
-            self._take_over(self._exchange(self._cut(update), bound))
+        if self._max_staleness == 0:
+            self._take_over(self._exchange(self._cut(update), self._num_steps))
             return
         read = self._end_reading()
         self._take_over((self._begun_with if read is None else read) + update)
-        self._begin_reading(self._cut(update), max(0, self._num_steps + 1 - self._max_staleness))
+        # Without a bound a read never waits for another replica.
+        required = 0 if self._max_staleness is None else max(0, self._num_steps + 1 - self._max_staleness)
+        self._begin_reading(self._cut(update), required)
 
     def agree(self) -> None:
         """Take over the steps of all replicas, unless none was made since; see ParameterExchange.agree."""
