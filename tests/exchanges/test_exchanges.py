@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 from typing import Any
 
 import numpy as np
@@ -206,8 +207,15 @@ def save_and_continue(rank: int, num_workers: int, meeting: str, states: dict[st
     return found
 
 
-def test_a_resumed_training_ends_where_an_uninterrupted_one_does_also_on_fewer_workers() -> None:
-    whole = run_together(save_and_continue, 3, None)[0]
+@pytest.fixture(scope="module")
+def whole() -> dict[str, Any]:
+    """What a training of three replicas with each exchange saved, and how it ended."""
+    return run_together(save_and_continue, 3, None)[0]
+
+
+def test_a_resumed_training_ends_where_an_uninterrupted_one_does_also_on_fewer_workers(
+    whole: dict[str, Any],
+) -> None:
     states = {name: saved for name, (saved, _, _) in whole.items()}
     resumed, fewer = (
         run_together(save_and_continue, 3, states)[0],
@@ -218,6 +226,38 @@ def test_a_resumed_training_ends_where_an_uninterrupted_one_does_also_on_fewer_w
             torch.testing.assert_close(resumed[name][1][key], expected, rtol=1e-5, atol=1e-6, msg=name)
         for key, expected in whole[name][2].items():  # what all replicas together still owe
             torch.testing.assert_close(fewer[name][2][key], expected, rtol=1e-5, atol=1e-6, msg=name)
+
+
+def continue_with_each(rank: int, num_workers: int, meeting: str, states: list[bytes]) -> list[Any]:
+    """Load each state with each exchange; return whether the model is as saved, and it after a step."""
+    group, found = Group(rank, num_workers, None, meeting), []
+    worker = Worker(rank, num_workers, group=group)
+    for written, name in itertools.product(states, NAMES):
+        state = torch.load(io.BytesIO(written), weights_only=True)
+        strategy = make(EXCHANGES.load(name)(plan_of(name)), worker)
+        strategy.load(state)
+        loaded_model = strategy.state()["model"]
+        is_same = all(torch.equal(loaded_model[key], value) for key, value in state["model"].items())
+        train(strategy, worker, range(3, 4))
+        strategy.train(False)
+        found.append((is_same, {key: value.clone() for key, value in strategy.state()["model"].items()}))
+        strategy.close()
+    group.close()
+    return found
+
+
+def test_every_exchange_continues_from_the_state_of_every_other(whole: dict[str, Any]) -> None:
+    """One state of each kind: those of most exchanges hold nothing beside the model and the optimizer."""
+    kinds: dict[tuple[str, ...], bytes] = {}
+    for saved, _, _ in whole.values():
+        kept = torch.load(io.BytesIO(saved), weights_only=True)["exchange"]
+        kinds.setdefault(tuple(sorted(kept)), saved)
+    assert len(kinds) >= 3
+    for one, other in zip(*run_together(continue_with_each, 2, list(kinds.values())), strict=True):
+        assert one[0]
+        assert other[0]
+        for key, value in one[1].items():
+            assert torch.equal(value, other[1][key])
 
 
 def train_apart(rank: int, num_workers: int, meeting: str) -> list[list[Tensor]]:
