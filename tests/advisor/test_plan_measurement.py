@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.advisor.plan_measurement import MeasurementContext, PlanMeasurer, num_affordable
-from workbench.advisor.plans import Knowledge
+from workbench.advisor.plan_measurement import MeasurementContext, PlanMeasurer
+from workbench.advisor.plans import Knowledge, num_affordable
 from workbench.events import PlanMeasured
 from workbench.experiment import Experiment
 from workbench.plan import PartialPlan

@@ -336,3 +336,13 @@ def test_energy_counts_the_watts_of_the_nearest_metered_plan() -> None:
 def test_workers_are_on_few_nodes_or_on_many(placement: Any, workers: int, where: tuple[int, ...]) -> None:
     known = Knowledge([], [4, 2, 1], placement=placement, limit_bytes=None)
     assert known.topology(workers).gpus_per_node == where
+
+
+def test_of_several_timings_of_a_plan_the_middle_counts_and_only_where_its_workers_are() -> None:
+    here = [measure(2, 64, step_s, nodes=[1, 1]) for step_s in (0.03, 0.02, 0.9)]
+    elsewhere = measure(2, 64, 0.5, nodes=[2])
+    known = Knowledge([*here, elsewhere], [1, 1], limit_bytes=None)
+    plan = plan_with(PLAIN, 2, 64)
+    assert known.timings_s(plan) == [0.03, 0.02, 0.9]
+    assert known.step_times([plan])[0].value == 0.03
+    assert Knowledge([elsewhere], [1, 1], limit_bytes=None).step_times([plan])[0].value == 0.5

@@ -13,7 +13,7 @@ from typing import Any
 
 from workbench.advisor.advice import Estimate
 from workbench.advisor.exchange_lines import CLEARLY_FASTER
-from workbench.advisor.variants import read_plan
+from workbench.advisor.variants import Variant, read_plan, variant_of
 from workbench.errors import ExperimentError
 from workbench.events import PlanMeasured
 from workbench.exchanges.capabilities import USUAL, with_options
@@ -25,6 +25,9 @@ _SAME_LINK_S = 3600.0
 _MAX_TIMED = 3
 _CLEARLY_SLOWER = 1.5
 """How many approximate exchanges are timed, and how much slower than the fastest these may be predicted."""
+_WAITS_FOR_LINKS = 0.25
+"""The part of a step that is exchange from which on models that are divided are timed, too. On a link without
+a limit, where all-reduce takes four tenths of a step, one in tensor parts needs two thirds of the time."""
 
 
 @dataclass(frozen=True)
@@ -116,6 +119,23 @@ def worth_timing(measured: Sequence[PlanMeasured], names: Iterable[str]) -> set[
     )
     slow = {each.exchange for each in others if each.step_time_s.low > longest_s}
     return wanted - slow - {each.exchange for each in others[_MAX_TIMED:]}
+
+
+def waits_for_links(measured: Sequence[PlanMeasured], variant: Variant) -> bool:
+    """Return whether replicas wait long for each other, so that it may be faster to divide the model.
+
+    Args:
+        measured: Of one setting.
+        variant: Whose steps count, wherever they were timed on several workers.
+    """
+    shares = [
+        each.parts_s["communication"] / each.step_time_s
+        for each in measured
+        if each.step_time_s and each.by_trial is None and sum(each.workers_per_node) > 1
+        and "communication" in each.parts_s
+        and (plan := read_plan(each.plan)) is not None and variant_of(plan) == variant
+    ]  # fmt: skip
+    return min(shares, default=0.0) >= _WAITS_FOR_LINKS
 
 
 @dataclass(frozen=True)

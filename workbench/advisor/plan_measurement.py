@@ -7,9 +7,10 @@ in every variant that may pay. What was measured before is not measured again.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from pydantic import JsonValue
@@ -24,13 +25,14 @@ from workbench.advisor.choices import (
     is_open,
     with_divided_models,
 )
-from workbench.advisor.exchange_forecast import worth_timing
+from workbench.advisor.exchange_forecast import waits_for_links, worth_timing
 from workbench.advisor.loaders import loader_numbers
 from workbench.advisor.plans import (
     SAME,
     Knowledge,
     best_plans,
     enumerate_plans,
+    num_affordable,
     spread,
 )
 from workbench.advisor.variants import (
@@ -61,13 +63,8 @@ _SHORTEST_PROBE_S, _LONGEST_PROBE_S = 0.05, 5.0
 # Micro batches that are measured on the fewest workers, and on each other number of them.
 _BATCHES_FIRST, _BATCHES_MORE = 5, 3
 _MAX_WORKER_COUNTS = 5
-# Where measuring is slow, fewer plans are measured, but at least this many on each number of workers.
-_MIN_BATCHES = 2
 # Of the memory that is left for a micro batch; gradients of activations take some of the rest.
 _PART_KEPT = 0.85
-WAITS_FOR_LINKS = 0.25
-"""The part of a step that is exchange from which on models that are divided are timed, too. On a link without
-a limit, where all-reduce takes four tenths of a step, one in tensor parts needs two thirds of the time."""
 # Earlier measurements are discarded where the step time of the reference differs by more than this factor.
 _AGREES = 1.5
 
@@ -121,8 +118,10 @@ class PlanMeasurer:
             ExperimentError: If the experiment as it stands does not fit, or its power cannot be measured.
         """
         self._experiment, self._bench, self._around = experiment, bench, around
-        self._budget_s, self._longest_s, self._clock, self._spent_s = budget_s, longest_s, clock, 0.0
+        self.budget_s, self.spent_s = budget_s, 0.0
+        self._longest_s, self._clock = longest_s, clock
         self._measures_power = measures_power
+        self._latest: Knowledge | None = None
         self._measured = [each for each in around.known if each.power_w or not measures_power]
         self.num_measured = 0
         self.placement: Placement = around.capacity.placement
@@ -132,8 +131,12 @@ class PlanMeasurer:
 
     @property
     def knowledge(self) -> Knowledge:
-        """What was measured so far, and what follows."""
-        return self._knowledge(self.placement)
+        """What was measured so far, and what follows, which takes a while to work out."""
+        measured = tuple(self._measured)
+        latest = self._latest
+        if latest is None or (latest.placement, latest.measured) != (self.placement, measured):
+            latest = self._latest = self._knowledge(self.placement)
+        return latest
 
     def _knowledge(self, placement: Placement) -> Knowledge:
         return Knowledge(
@@ -242,7 +245,7 @@ class PlanMeasurer:
     @property
     def _has_time(self) -> bool:
         """Whether there is time for what may be faster, beyond what every advice needs."""
-        return self._spent_s < self._budget_s
+        return self.spent_s < self.budget_s
 
     def _waits_for_links(self, variant: Variant) -> bool:
         """Return whether replicas wait long for each other, and may divide the model."""
@@ -250,14 +253,7 @@ class PlanMeasurer:
         rule = params.get("lr_rule", training.lr_rule)  # adascale needs the noise, which whole models show
         if "strategy" not in changeable_ways(self._experiment, params) or rule == "adascale":
             return False
-        shares = [
-            each.parts_s["communication"] / each.step_time_s
-            for each in self._measured
-            if each.step_time_s and each.by_trial is None and sum(each.workers_per_node) > 1
-            and "communication" in each.parts_s
-            and (plan := read_plan(each.plan)) is not None and variant_of(plan) == variant
-        ]  # fmt: skip
-        return min(shares, default=0.0) >= WAITS_FOR_LINKS
+        return waits_for_links(self._measured, variant)
 
     def compare_placements(self, plans: Sequence[Plan]) -> bool:
         """Measure the best plan of several workers on many nodes, too, and stay there where that is faster.
@@ -324,8 +320,8 @@ class PlanMeasurer:
         """Return how many plans to measure on each of some numbers of workers."""
         if self.num_measured == 0:
             return most
-        left_s = (self._longest_s - self._spent_s) / num_counts
-        return num_affordable(most, left_s, self._spent_s / self.num_measured)
+        left_s = (self._longest_s - self.spent_s) / num_counts
+        return num_affordable(most, left_s, self.spent_s / self.num_measured)
 
     def _is_known(self, variant: Variant, workers: int, micro_batch: int) -> bool:
         return any(
@@ -341,7 +337,7 @@ class PlanMeasurer:
         surveys_links: bool = False,
     ) -> list[PlanMeasured]:  # fmt: skip
         """Measure plans, and the links where they were not yet, or may be others."""
-        share_s = _PROBE_PART * self._budget_s / (_BATCHES_FIRST + 2 * _BATCHES_MORE)
+        share_s = _PROBE_PART * self.budget_s / (_BATCHES_FIRST + 2 * _BATCHES_MORE)
         limit = self._around.limit_bytes
         order = PlanProbe(
             plans=(),
@@ -356,10 +352,22 @@ class PlanMeasurer:
         began_s = self._clock()
         found = self._bench.probe(workers, plans, order, params)
         # Less than a moment cannot be divided by.
-        self._spent_s += max(self._clock() - began_s, 1e-6)
+        self.spent_s += max(self._clock() - began_s, 1e-6)
         self._measured += found
         self.num_measured += len(found)
         return found
+
+    def measure_again(self, plans: Iterable[Plan]) -> None:
+        """Time plans once more, in their order, whatever is known of them."""
+        for workers, some in itertools.groupby(plans, key=lambda plan: plan.workers):
+            decided = [PartialPlan.of_plan(plan) for plan in some]
+            self._probe(workers, decided, {**self.choices.params, "global_batch": "auto"})
+
+    def plans_that_fit(self) -> list[Plan]:
+        """Return all plans that are allowed, fit as far as is known, and whose steps can be predicted."""
+        choices, knowledge = self.choices, self.knowledge
+        allowed = [variant for variant in knowledge.variants if choices.allows(variant)]
+        return list(enumerate_plans(choices, allowed, knowledge))
 
     def fastest_plans(self, goal: Goal, noise_scale: float | None) -> list[Plan]:
         """Return the best plan of each global batch, the batch that should reach the target first, first.
@@ -371,9 +379,7 @@ class PlanMeasurer:
         Raises:
             ExperimentError: If no plan that is allowed fits.
         """
-        choices, knowledge = self.choices, self.knowledge
-        allowed = [variant for variant in knowledge.variants if choices.allows(variant)]
-        plans = list(enumerate_plans(choices, allowed, knowledge))
+        plans = self.plans_that_fit()
         if not plans:
             raise ExperimentError(
                 "no plan that is allowed fits into the memory of a worker",
@@ -381,17 +387,6 @@ class PlanMeasurer:
                 next_step="Let plan.micro_batch, plan.recompute and plan.strategy be auto.",
             )
         return best_plans(
-            plans, knowledge, goal,
+            plans, self.knowledge, goal,
             base_batch=self._experiment.training.reference_batch, noise_scale=noise_scale,
         )  # fmt: skip
-
-
-def num_affordable(most: int, left_s: float, plan_s: float) -> int:
-    """Return how many plans to measure, where time is short, but never too few for a slope.
-
-    Args:
-        most: As many as would be measured with all time there is, at least 2.
-        left_s: Seconds that are left; less than 0 where more was spent than there was.
-        plan_s: Seconds that measuring a plan takes, > 0.
-    """
-    return int(min(most, max(_MIN_BATCHES, left_s / plan_s)))

@@ -34,6 +34,8 @@ _MAX_DIVISIONS = 3
 _MAX_ACCUMULATION = 4096
 # Where it was not measured, the noise scale is taken to be this many reference batches.
 _NOISE_PRIOR = 4.0
+# Where measuring is slow, fewer plans are measured, but at least this many on each number of workers.
+_MIN_BATCHES = 2
 SAME = 0.03
 """Plans whose predicted times differ by less are equal: then the one with fewer workers is taken."""
 
@@ -167,12 +169,30 @@ class Knowledge:
 
     def _compared_with_measured(self, plan: Plan, predicted: Estimate) -> Estimate:
         """Return what was measured of exactly this plan, where it was; a model smooths it over."""
-        for known, each in reversed(self._by_plan):
-            if each.step_time_s is not None and known == plan:
-                is_alone = each.by_trial is None
-                found_s = each.step_time_s / (1.0 if is_alone else self._factors.get(variant_of(plan), 1.0))
-                return Estimate(found_s, min(predicted.low, found_s), max(predicted.high, found_s))
-        return predicted
+        timed = self._timed_here(plan)
+        if not timed:
+            return predicted
+        found_s = statistics.median(self.timings_s(plan) or [0.0])
+        if timed[-1].by_trial is not None:
+            found_s = (timed[-1].step_time_s or 0.0) / self._factors.get(variant_of(plan), 1.0)
+        return Estimate(found_s, min(predicted.low, found_s), max(predicted.high, found_s))
+
+    def timings_s(self, plan: Plan) -> list[float]:
+        """Return the step times that probes measured of exactly this plan, the earliest first."""
+        return [each.step_time_s or 0.0 for each in self._timed_here(plan) if each.by_trial is None]
+
+    def _timed_here(self, plan: Plan) -> list[PlanMeasured]:
+        """Return what was timed of exactly this plan, where its workers would be placed if it was there."""
+        timed, placed = self._timed.get(plan, []), self.topology(plan.workers).gpus_per_node
+        return [each for each in timed if tuple(sorted(each.workers_per_node)) == placed] or timed
+
+    @cached_property
+    def _timed(self) -> dict[Plan, list[PlanMeasured]]:
+        timed: dict[Plan, list[PlanMeasured]] = {}
+        for plan, each in self._by_plan:
+            if each.step_time_s is not None:
+                timed.setdefault(plan, []).append(each)
+        return timed
 
     def power_w(self, plan: Plan) -> float | None:
         """Return what all devices of a plan use; that of the nearest plan that was metered, None without any.
@@ -365,3 +385,14 @@ def spread(values: Sequence[int], count: int) -> list[int]:
     low, high = math.log(ordered[0]), math.log(ordered[-1])
     wanted = [low + (high - low) * index / (count - 1) for index in range(count)]
     return sorted({min(ordered, key=lambda value: abs(math.log(value) - at)) for at in wanted})
+
+
+def num_affordable(most: int, left_s: float, plan_s: float) -> int:
+    """Return how many plans to measure, where time is short, but never too few for a slope.
+
+    Args:
+        most: As many as would be measured with all time there is, at least 2.
+        left_s: Seconds that are left; less than 0 where more was spent than there was.
+        plan_s: Seconds that measuring a plan takes, > 0.
+    """
+    return int(min(most, max(_MIN_BATCHES, left_s / plan_s)))

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from workbench.advisor.advice import Advice, Goal
 from workbench.advisor.bench import Bench
 from workbench.advisor.choices import base_params, check_advisable
+from workbench.advisor.close_plans import time_closest_again
 from workbench.advisor.confirmation import Confirmation
 from workbench.advisor.plan_measurement import MeasurementContext, PlanMeasurer
 from workbench.advisor.speed_history import read_measurements, read_noise_scale, setting_of
@@ -164,6 +165,7 @@ class Advisor:
         if self._goal == "throughput":
             measurer.find_fastest_batches()
         measurer.measure_plans()
+        time_closest_again(measurer, self._goal, around.noise_scale)
         plans = measurer.fastest_plans(self._goal, around.noise_scale)
         if measurer.compare_placements(plans):
             plans = measurer.fastest_plans(self._goal, around.noise_scale)

@@ -17,6 +17,7 @@ from pydantic import JsonValue
 
 from workbench.advisor.advice import Estimate
 from workbench.advisor.choices import Choices, choices_of, drawn_params, is_open
+from workbench.advisor.close_plans import time_closest_again
 from workbench.advisor.plan_measurement import MeasurementContext, PlanMeasurer
 from workbench.advisor.plans import Knowledge, enumerate_plans
 from workbench.advisor.recommend import bench_for, measurement_context_of
@@ -136,6 +137,7 @@ def measure_before_trials(store: Store, ledger: Ledger, poll: Callable[[], None]
     try:
         measurer = PlanMeasurer(question, bench, around, measuring_s)
         measurer.measure_plans()
+        time_closest_again(measurer, "time", around.noise_scale)
         usual = measurer.fastest_plans("time", around.noise_scale)
     except WorkbenchError as error:
         ledger.record(Noted(level="warning", message=f"defaults are used because measuring failed: {error}"))

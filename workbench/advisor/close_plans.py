@@ -1,0 +1,123 @@
+"""Which of several plans makes the fastest step, where they are close: these are timed again, in turns.
+
+Two timings of one plan differ, by what else the machine does and by where its processes lie, and often by
+more than two plans do. So plans are told apart only by timings that differ more than those of each plan among
+themselves. Measuring is left to the measurer.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TypeVar
+
+from workbench.advisor.advice import Goal
+from workbench.advisor.plan_measurement import PlanMeasurer
+from workbench.advisor.plans import Knowledge
+from workbench.advisor.variants import Variant, variant_of
+from workbench.exchanges.capabilities import capabilities_of
+from workbench.plan import Plan
+
+_Way = TypeVar("_Way")
+_PART = 0.1
+"""Of the time for measuring plans, how much may go into timing the closest again."""
+_MOST_AT_ONCE = 3
+_MOST_TURNS = 6
+_USUAL_DEVIATION = 0.1
+"""The standard deviation of the logarithm of a timing, as it counts until plans were timed again."""
+_USUAL_COUNTS = 2.0
+"""As many degrees of freedom that belief is worth."""
+_SURE = 1.645
+"""Standard errors by which a plan must be slower to be left out: one of twenty is left out wrongly."""
+
+
+def may_be_fastest(timed_s: Mapping[_Way, Sequence[float]]) -> list[_Way]:
+    """Return which ways may be the fastest by their timings, the fastest so far first.
+
+    Args:
+        timed_s: Seconds of every timing of each way, > 0, at least one of each.
+
+    Returns:
+        At most three; only one where it is clearly the fastest, and none where there are none.
+    """
+    if not timed_s:
+        return []
+    logs = {way: [math.log(each) for each in found] for way, found in timed_s.items()}
+    middles = {way: statistics.median(found) for way, found in logs.items()}
+    off = [each - statistics.fmean(found) for found in logs.values() for each in found]
+    counts = _USUAL_COUNTS + len(off) - len(logs)
+    deviation = math.sqrt((_USUAL_COUNTS * _USUAL_DEVIATION**2 + math.fsum(each**2 for each in off)) / counts)
+    ordered = sorted(logs, key=middles.__getitem__)
+
+    def is_close(way: _Way) -> bool:
+        error = deviation * math.sqrt(1.0 / len(logs[way]) + 1.0 / len(logs[ordered[0]]))
+        return middles[way] - middles[ordered[0]] < _SURE * error
+
+    return ordered[:1] + [way for way in ordered[1:_MOST_AT_ONCE] if is_close(way)]
+
+
+def time_in_turns(
+    timings_s: Callable[[], Mapping[_Way, Sequence[float]]],
+    time_again: Callable[[list[_Way]], None],
+    has_time: Callable[[], bool],
+) -> None:
+    """Time the ways that may be the fastest again, one after the other, until one of them clearly is.
+
+    Args:
+        timings_s: Returns what is known of each way, as in `may_be_fastest`.
+        time_again: Times some ways once more, after which `timings_s` returns more of them.
+        has_time: Returns whether there is time for one more turn.
+    """
+    for _ in range(_MOST_TURNS):
+        close = may_be_fastest(timings_s()) if has_time() else []
+        if len(close) < 2:
+            return
+        time_again(close)
+
+
+def time_closest_again(measurer: PlanMeasurer, goal: Goal, noise_scale: float | None) -> None:
+    """Time the plans that may be the best for the batch that should be the best, until one clearly is.
+
+    Args:
+        measurer: Has measured what may be faster; a tenth of its time may be used.
+        goal: What the plans should be best for.
+        noise_scale: The gradient noise scale in samples, where it was measured.
+
+    Raises:
+        ExperimentError: If no plan that is allowed fits.
+    """
+    until_s = min(measurer.spent_s + _PART * measurer.budget_s, measurer.budget_s)
+    if measurer.spent_s >= until_s:
+        return
+    batch = measurer.fastest_plans(goal, noise_scale)[0].global_batch
+    knowledge = measurer.knowledge
+    plans = [plan for plan in measurer.plans_that_fit() if plan.global_batch == batch]
+    # By time alone an exact exchange is not compared with an approximate one.
+    for is_exact in (True, False):
+        alike = [plan for plan in plans if capabilities_of(plan.exchange).is_exact is is_exact]
+        time_in_turns(
+            partial(_costs, _contenders(alike, knowledge, goal), measurer, goal),
+            measurer.measure_again,
+            lambda: measurer.spent_s < until_s,
+        )
+
+
+def _contenders(plans: Sequence[Plan], knowledge: Knowledge, goal: Goal) -> dict[Plan, float]:
+    """Return the best plan of each variant and number of workers, with its cost by what is known of it."""
+    best: dict[tuple[Variant, int], tuple[Plan, float]] = {}
+    for plan, step in zip(plans, knowledge.step_times(plans), strict=True):
+        kind, cost = (variant_of(plan), plan.workers), step.value * knowledge.price(plan, goal)
+        if kind not in best or cost < best[kind][1]:
+            best[kind] = plan, cost
+    return dict(best.values())
+
+
+def _costs(predicted: Mapping[Plan, float], measurer: PlanMeasurer, goal: Goal) -> dict[Plan, list[float]]:
+    """Return what each timing of plans would cost; of one that was not timed what is predicted."""
+    knowledge = measurer.knowledge
+    return {
+        plan: [each_s * knowledge.price(plan, goal) for each_s in knowledge.timings_s(plan)] or [cost]
+        for plan, cost in predicted.items()
+    }
