@@ -1,15 +1,17 @@
 """Seconds per step of every exchange on links of several speeds, beside torch's own; and what it costs.
 
-Run `python -m tests.benchmarks.exchanges [--rounds N] [--seeds N]` as root on Linux with iproute2. Two
-workers lie in network namespaces of their own. Each round makes some steps of every way in turns: ours, and
-torch's DistributedDataParallel as it is and with its PowerSGD hook. That has one bucket, as several wait for
-each other for ever on gloo, where torch's bf16 hook fails. Printed is the median over the rounds. Strategies
-that divide the model or its state make steps of the same global batch. Then follows what the advisor chooses
-on each link, among the exchanges and among exact ways, and the seconds of its probes beside those of trying
-all. Two workers on each of two machines show the hierarchical exchange: the link between them is slow. Then
-all of ours train the digits from the same seeds on the slowest link: the validation loss after equal steps
-and after equal seconds. Last, both workers are slowed to a third at times, on the same link: the seconds to a
-validation loss, of synchronous steps and of steps that may be stale.
+Run `python -m tests.benchmarks.exchanges [--rounds N] [--seeds N]` as root on Linux with iproute2; with
+`--links "1 Gbit/s"` only that link is measured, and nothing is stored. Two workers lie in network namespaces
+of their own. Each round makes some steps of every way in turns, with the optimizer and the C library's
+settings of a trial: ours, and torch's DistributedDataParallel as it is and with its PowerSGD hook. That has
+one bucket, as several wait for each other for ever on gloo, where torch's bf16 hook fails. Printed is the
+median over the rounds. Strategies that divide the model or its state make steps of the same global batch.
+Then follows what the advisor chooses on each link, among the exchanges and among exact ways, by probes on the
+same workers, and the seconds of its probes beside those of trying all. Two workers on each of two machines
+show the hierarchical exchange: the link between them is slow. Then all of ours train the digits from the same
+seeds on the slowest link: the validation loss after equal steps and after equal seconds. Last, both workers
+are slowed to a third at times, on the same link: the seconds to a validation loss, of synchronous steps and
+of steps that may be stale.
 
 DeepSpeed's ZeRO is left out, as it hangs here on CPUs; and so is accelerate's FSDP, because accelerate (1.15)
 ignores the plugin where workers have no accelerators.
@@ -21,14 +23,15 @@ import argparse
 import importlib
 import itertools
 import json
+import math
 import os
 import platform
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -38,16 +41,18 @@ from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
+from tests.benchmarks.exchange_tables import RESULTS, write_tables
 from tests.services.network import Network, why_not
-from workbench.advisor.exchange_forecast import worth_timing
-from workbench.advisor.plan_measurement import WAITS_FOR_LINKS
+from workbench.advisor.close_plans import time_in_turns
+from workbench.advisor.exchange_forecast import waits_for_links, worth_timing
+from workbench.advisor.variants import plan_of, variant_of
 from workbench.data import Datasets, load
 from workbench.data.splits import ArraySplit
 from workbench.events import Event, PlanMeasured
 from workbench.exchanges import EXCHANGES
 from workbench.exchanges.capabilities import USUAL, with_options
 from workbench.exchanges.exchange import exchange_of
-from workbench.experiment import Experiment
+from workbench.experiment import Experiment, Training
 from workbench.models.adapters import build_model
 from workbench.plan import PartialPlan
 from workbench.probes.measurements import PlanProbe
@@ -57,8 +62,9 @@ from workbench.strategies.ddp import DataParallel
 from workbench.strategies.group import Group, open_meeting_point
 from workbench.strategies.strategy import MicroBatch, StepSettings, Strategy, Worker
 from workbench.training import TrialTask, run_trial
+from workbench.training.optimizers import optimizer_factory
+from workbench.workers.allocator import keep_freed_memory
 
-RESULTS = Path(__file__).parent / "results" / "exchanges.json"
 LINKS = {"no limit": 0, "1 Gbit/s": 1000, "200 Mbit/s": 200}
 TORCH, TORCH_POWERSGD = "torch ddp", "torch ddp, PowerSGD rank 4"
 MEASURED = [name for name in EXCHANGES.names() if name != "hierarchical"]
@@ -66,15 +72,19 @@ BY_NODES = ["allreduce", "hierarchical"]
 """What is compared with two workers on each of two machines; with one on each both do the same."""
 DIVIDING = ("zero1", "fsdp", "tensor", "pipeline")
 WIDTHS = (256, 1024, 1024, 1024, 768)
-"""Of the model whose steps are timed: 12.8 MB of gradients."""
+"""Of the model whose steps are timed: 12.6 MB of gradients."""
 BATCH, NUM_MICRO_BATCHES = 64, 4
 """Samples of a worker, and parts of a step in a pipeline."""
 WITH_PERIOD = ("local", "diloco")
 PERIOD = 8
-PROBE_S = 2.0
+PROBE_S = 0.5
 """Seconds of the steps of a plan that the advisor times."""
+PART_FOR_ADVICE = 0.1
+"""Of the seconds of trying all ways, how much the advisor may use."""
 STEPS_IN_TURN = 8
 """A whole period, so that agreements count as often as they happen."""
+OPTIMIZER = optimizer_factory(Training(optimizer="adamw"), 1e-3)
+"""That of a trial, whose kernel is fused, for all ways."""
 RACE_STEPS, RACE_S, RACE_BATCH = 100, 5.0, 64
 SLOWED: dict[str, tuple[str, dict[str, int]]] = {
     "allreduce": ("allreduce", {}),
@@ -88,7 +98,7 @@ SLOWED_LOSS, SLOWED_MAX_STEPS, SLOWED_STEP_S, SLOWED_SHARE, EVALUATED_EVERY = 0.
 
 
 def make_ours(
-    name: str, model: nn.Module, worker: Worker, lr: float, options: dict[str, int] | None = None
+    name: str, model: nn.Module, worker: Worker, options: dict[str, int] | None = None
 ) -> DataParallel:
     if options is None:
         options = {"exchange_period": PERIOD} if name in WITH_PERIOD else {}
@@ -99,7 +109,7 @@ def make_ours(
     assert plan is not None
     settings = StepSettings(loss=functional.cross_entropy, exchange=exchange_of(plan, worker.num_replicas))
     strategy = DataParallel(settings)
-    strategy.setup(model, lambda parameters: torch.optim.AdamW(parameters, lr=lr), worker)
+    strategy.setup(model, OPTIMIZER, worker)
     strategy.train(True)
     return strategy
 
@@ -111,7 +121,7 @@ class Torchs:
         self._model = DistributedDataParallel(
             model, gradient_as_bucket_view=True, bucket_cap_mb=64 if compresses else None
         )
-        self._optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+        self._optimizer = OPTIMIZER(model.parameters())
         if compresses:
             state = powerSGD_hook.PowerSGDState(
                 group.torch_group(), matrix_approximation_rank=4, start_powerSGD_iter=2
@@ -134,29 +144,26 @@ def mlp(*widths: int) -> nn.Module:
     return nn.Sequential(*layers[:-1])
 
 
-class Dividing:
-    """Steps of a strategy that divides the model or its state, of the zoo's perceptron of the same size."""
+def make_dividing(name: str, worker: Worker) -> tuple[Strategy, Iterator[list[MicroBatch]]]:
+    """Return a strategy that divides the model or its state, of the zoo's perceptron, and its batches."""
+    size = 1 if capabilities_of(name).axis is None else worker.num_workers
+    own = Worker(worker.rank, worker.num_workers, worker.device, worker.group, workers_per_replica=size)
+    strategy: Strategy = STRATEGIES.load(name)(StepSettings(loss=functional.cross_entropy))
+    options = {"hidden_width": WIDTHS[1], "num_layers": len(WIDTHS) - 2}
+    model = build_model("mlp", options, input_shape=WIDTHS[:1], num_outputs=WIDTHS[-1])
+    strategy.setup(model, OPTIMIZER, own)
+    strategy.train(True)
+    return strategy, draw_batches(own, size * BATCH, NUM_MICRO_BATCHES if name == "pipeline" else 1)
 
-    def __init__(self, name: str, worker: Worker) -> None:
-        size = 1 if capabilities_of(name).axis is None else worker.num_workers
-        own = Worker(worker.rank, worker.num_workers, worker.device, worker.group, workers_per_replica=size)
-        self._strategy: Strategy = STRATEGIES.load(name)(StepSettings(loss=functional.cross_entropy))
-        options = {"hidden_width": WIDTHS[1], "num_layers": len(WIDTHS) - 2}
-        model = build_model("mlp", options, input_shape=WIDTHS[:1], num_outputs=WIDTHS[-1])
-        self._strategy.setup(model, lambda parameters: torch.optim.AdamW(parameters, lr=1e-3), own)
-        self._strategy.train(True)
-        generator = torch.Generator().manual_seed(own.replica)
-        num_samples, count = size * BATCH, NUM_MICRO_BATCHES if name == "pipeline" else 1
-        inputs = torch.randn(num_samples, WIDTHS[0], generator=generator).chunk(count)
-        targets = torch.randint(0, WIDTHS[-1], (num_samples,), generator=generator).chunk(count)
-        weight = 1.0 / own.num_replicas / count
-        self._batch = [MicroBatch(*part, weight) for part in zip(inputs, targets, strict=True)]
 
-    def forward_backward(self, _batch: list[MicroBatch]) -> None:
-        self._strategy.forward_backward(self._batch)
-
-    def update(self, lr: float) -> None:
-        self._strategy.update(lr)
+def draw_batches(worker: Worker, num_samples: int, num_parts: int = 1) -> Iterator[list[MicroBatch]]:
+    """Yield new batches: numbers in steps with those that a model knows become too small to compute fast."""
+    generator = torch.Generator().manual_seed(worker.replica)
+    while True:
+        inputs = torch.randn(num_samples, WIDTHS[0], generator=generator).chunk(num_parts)
+        targets = torch.randint(0, WIDTHS[-1], (num_samples,), generator=generator).chunk(num_parts)
+        weight = 1.0 / worker.num_replicas / num_parts
+        yield [MicroBatch(*part, weight) for part in zip(inputs, targets, strict=True)]
 
 
 def load_inputs(options: Mapping[str, Any]) -> Datasets:
@@ -178,13 +185,10 @@ def build_timed(_config: Mapping[str, Any]) -> nn.Module:
     return mlp(*WIDTHS)
 
 
-def probe_links(rank: int, num_workers: int, meeting: str, ways: Sequence[str]) -> dict[str, Any]:
-    """Measure `ddp` with exchanges and strategies that divide the model, as the advisor does on warm workers.
+def probe_links(rank: int, num_workers: int, meeting: str, ways: Sequence[str]) -> list[Any]:
+    """Measure `ddp` with exchanges and strategies that divide the model, as the advisor does; events.
 
     The probe of the usual exchange alone is the first, which surveys the links.
-
-    Returns:
-        The events and the seconds that it took.
     """
     experiment = Experiment(
         model="tests.benchmarks.exchanges:build_timed",
@@ -204,91 +208,99 @@ def probe_links(rank: int, num_workers: int, meeting: str, ways: Sequence[str]) 
         dividing.get(name) or PartialPlan.of(strategy="ddp", exchange=name, micro_batch=BATCH, accumulation=1)
         for name in ways
     ]
-    # The first probe, from which the others follow, is longer.
-    is_first = ways == [USUAL]
     order = PlanProbe(
-        tuple(plans), warmup_steps=2, num_steps=STEPS_IN_TURN, longest_s=PROBE_S if is_first else PROBE_S / 4,
-        surveys_links=is_first,
-    )  # fmt: skip
+        tuple(plans),
+        warmup_steps=2,
+        num_steps=STEPS_IN_TURN,
+        longest_s=PROBE_S,
+        surveys_links=ways == [USUAL],
+    )
     found: list[Event] = []
     task = TrialTask(
         "benchmark", 0, 0, experiment.model_dump_json(), rank=rank, num_workers=num_workers,
         meeting=meeting, measurement=order,
     )  # fmt: skip
-    importlib.import_module("workbench.probes.plan_probe")
-    for name in ("ddp", *DIVIDING):
-        STRATEGIES.load(name)
-    Group(rank, num_workers, None, meeting.replace("/bench", "/warm")).close()
-    began_s = time.perf_counter()
     ended = run_trial(task, lambda event: found.append(event) is not None)
     assert ended.state == "complete", ended.traceback
-    measured = [
+    return [
         each.model_copy(update={"workers_per_node": [1, 1]}).model_dump(mode="json")
         for each in found
         if isinstance(each, PlanMeasured)
     ]
-    return {"seconds": time.perf_counter() - began_s, "measured": measured}
 
 
-def choose(megabits_per_s: int, times_s: dict[str, float]) -> dict[str, Any]:
+def choose(workers: Workers, times_s: dict[str, float], tried_s: float) -> dict[str, Any]:
     """Return what the advisor chooses on a link, and how that compares with the fastest that was timed.
 
-    From one probe follows which exchanges are worth timing; where workers wait long, so
-    are exact ways that divide the model. The fastest of all that was timed is chosen; of the exact ones, too.
+    From one probe follows which exchanges are worth timing; where workers wait long, so are exact ways that
+    divide the model. The closest are timed again while there is time. The fastest of all that was timed is
+    chosen; of the exact ones, too.
+
+    Args:
+        workers: On the link.
+        times_s: Seconds of a step of every way.
+        tried_s: Seconds that it took to time them.
     """
+    measured: list[PlanMeasured] = []
+    probed_s: dict[str, list[float]] = {}
+    turns_s: list[float] = []
 
-    def probe(*ways: str) -> list[PlanMeasured]:
-        nonlocal probe_s
-        found = run_together(megabits_per_s, ways=ways)
-        probe_s += found["seconds"]
-        return [PlanMeasured.model_validate(each) for each in found["measured"]]
+    def probe(ways: Sequence[str]) -> None:
+        began_s = time.perf_counter()
+        found = [PlanMeasured.model_validate(each) for each in workers.do("probe", ways=ways)]
+        turns_s.append(time.perf_counter() - began_s)
+        measured.extend(found)
+        for way, each in zip(ways, found, strict=True):
+            probed_s.setdefault(way, []).append(each.step_time_s or 0.0)
 
-    probe_s = 0.0
-    measured = probe(USUAL)
+    def among(names: set[str]) -> dict[str, list[float]]:
+        return {way: found for way, found in probed_s.items() if way in names}
+
+    def has_time() -> bool:
+        return math.fsum(turns_s) + max(turns_s[2:], default=turns_s[-1]) < PART_FOR_ADVICE * tried_s
+
+    probe([USUAL])
     # Those with a period agree less often than each step, which is the user's decision.
     names = {name for name in MEASURED if name not in WITH_PERIOD}
-    waits_s, step_s = measured[0].parts_s["communication"], measured[0].step_time_s or 0.0
     others = sorted(worth_timing(measured, names) - {USUAL})
-    if waits_s >= WAITS_FOR_LINKS * step_s:
+    if waits_for_links(measured, variant_of(plan_of(measured[0].plan))):
         others += [name for name in DIVIDING if capabilities_of(name).axis is not None]
-    measured += probe(*others) if others else []
-    probed_s = {way: each.step_time_s or 0.0 for way, each in zip([USUAL, *others], measured, strict=True)}
-    chosen = min(names & probed_s.keys(), key=probed_s.__getitem__)
-    exact = min({USUAL, *DIVIDING} & probed_s.keys(), key=probed_s.__getitem__)
+    if others:
+        probe(others)
+    exact = {USUAL, *DIVIDING}
+    for kind in (exact, names):
+        time_in_turns(partial(among, kind), probe, has_time)
+    fastest = {
+        kind: min(among(ways), key=lambda way: statistics.median(probed_s[way]))
+        for kind, ways in (("chosen", names), ("exact", exact))
+    }
     return {
-        "chosen": chosen,
-        "slower_than_fastest": times_s[chosen] / min(times_s[name] for name in names) - 1.0,
-        "exact": exact,
-        "exact_slower_than_fastest": times_s[exact] / min(times_s[name] for name in (USUAL, *DIVIDING)) - 1.0,
+        **fastest,
+        "slower_than_fastest": times_s[fastest["chosen"]] / min(times_s[name] for name in names) - 1.0,
+        "exact_slower_than_fastest": times_s[fastest["exact"]] / min(times_s[name] for name in exact) - 1.0,
         "probed_s": probed_s,
-        "probe_seconds": probe_s,
+        "probe_seconds": math.fsum(turns_s),
+        "trial_seconds": tried_s,
     }
 
 
 def time_steps(worker: Worker, rounds: int) -> dict[str, float]:
     """Return the median seconds of a step of each way."""
-    ways: dict[str, Any] = {TORCH: Torchs(mlp(*WIDTHS), worker.group, compresses=False)}
+    whole: dict[str, Any] = {TORCH: Torchs(mlp(*WIDTHS), worker.group, compresses=False)}
     if worker.num_workers == 2:
-        ways[TORCH_POWERSGD] = Torchs(mlp(*WIDTHS), worker.group, compresses=True)
+        whole[TORCH_POWERSGD] = Torchs(mlp(*WIDTHS), worker.group, compresses=True)
     names = MEASURED if worker.num_workers == 2 else BY_NODES
-    ways |= {name: make_ours(name, mlp(*WIDTHS), worker, 1e-3) for name in names}
+    whole |= {name: make_ours(name, mlp(*WIDTHS), worker) for name in names}
+    ways = {name: (way, draw_batches(worker, BATCH)) for name, way in whole.items()}
     if worker.num_workers == 2:
-        ways |= {name: Dividing(name, worker) for name in DIVIDING}
-    generator = torch.Generator().manual_seed(worker.rank)
-    batch = [
-        MicroBatch(
-            torch.randn(BATCH, WIDTHS[0], generator=generator),
-            torch.randint(0, WIDTHS[-1], (BATCH,), generator=generator),
-            1.0 / worker.num_replicas,
-        )
-    ]
+        ways |= {name: make_dividing(name, worker) for name in DIVIDING}
     times_s: dict[str, list[float]] = {name: [] for name in ways}
     for number in range(rounds + 1):
-        for name, way in ways.items():
+        for name, (way, batches) in ways.items():
             worker.group.total(torch.zeros(1))
             began_s = time.perf_counter()
             for _ in range(STEPS_IN_TURN):
-                way.forward_backward(batch)
+                way.forward_backward(next(batches))
                 way.update(1e-3)
             worker.group.total(torch.zeros(1))
             if number:  # the first round forms the buckets
@@ -305,7 +317,7 @@ def race(worker: Worker, seeds: int) -> dict[str, list[dict[str, float]]]:
     for seed in range(seeds):
         for name in found:
             torch.manual_seed(seed)
-            strategy = make_ours(name, _seeded(seed, train_x.shape[1]), worker, 1e-3)
+            strategy = make_ours(name, _seeded(seed, train_x.shape[1]), worker)
             spent_s, num_steps, reached = 0.0, 0, {}
             for indices in _batches(len(train_y), seed):
                 own = indices[worker.rank :: worker.num_workers]
@@ -333,7 +345,7 @@ def race_slowed(worker: Worker, seeds: int) -> dict[str, list[dict[str, float]]]
     found: dict[str, list[dict[str, float]]] = {way: [] for way in SLOWED}
     for seed, (way, (name, options)) in itertools.product(range(seeds), SLOWED.items()):
         torch.manual_seed(seed)
-        strategy = make_ours(name, _seeded(seed, train_x.shape[1]), worker, 1e-3, options)
+        strategy = make_ours(name, _seeded(seed, train_x.shape[1]), worker, options)
         slow = np.random.default_rng((seed, worker.rank)).random(SLOWED_MAX_STEPS) < SLOWED_SHARE
         spent_s, loss, num_steps = 0.0, float("inf"), 0
         batches = _batches(len(train_y), seed)
@@ -391,120 +403,112 @@ def _batches(num_samples: int, seed: int) -> Iterator[np.ndarray]:
             yield order[first : first + RACE_BATCH]
 
 
-def work(
-    rank: int,
-    num_workers: int,
-    meeting: str,
-    *,
-    rounds: int,
-    seeds: int,
-    is_slowed: bool,
-    ways: Sequence[str] | None,
-) -> None:
-    """Be one of the workers: time steps, race where there are no rounds, or measure as the advisor does."""
+ORDERS: dict[str, Callable[..., Any]] = {
+    "meet": lambda _worker: None, "time": time_steps, "race": race, "race_slowed": race_slowed,
+}  # fmt: skip
+
+
+def work(rank: int, num_workers: int, meeting: str) -> None:
+    """Be one of the workers: carry out the orders that are read, one a line."""
+    keep_freed_memory()  # as workers of a pool do
     torch.set_num_threads(1)
+    importlib.import_module("workbench.probes.plan_probe")
+    for name in ("ddp", *DIVIDING):
+        STRATEGIES.load(name)
     if rank == 0:
-        meeting = f"{open_meeting_point(meeting)}/bench"
+        meeting = open_meeting_point(meeting)
         print(meeting, flush=True)
-    if ways is not None:
-        found_by_probe = probe_links(rank, num_workers, meeting, ways)
+    for number, line in enumerate(sys.stdin):
+        order = json.loads(line)
+        do, place = order.pop("do"), f"{meeting}/{number}"
+        if do == "probe":
+            found: Any = probe_links(rank, num_workers, place, **order)
+        else:
+            group = Group(rank, num_workers, None, place)
+            found = ORDERS[do](Worker(rank, num_workers, group=group), **order)
+            group.close()
         if rank == 0:
-            print(json.dumps(found_by_probe), flush=True)
-        return
-    group = Group(rank, num_workers, None, meeting)
-    worker = Worker(rank, num_workers, group=group)
-    if rounds:
-        found: Any = time_steps(worker, rounds)
-    else:
-        found = race_slowed(worker, seeds) if is_slowed else race(worker, seeds)
-    if rank == 0:
-        print(json.dumps(found), flush=True)
-    group.close()
+            print(json.dumps(found), flush=True)
 
 
-def run_together(
-    megabits_per_s: int,
-    *,
-    rounds: int = 0,
-    seeds: int = 0,
-    is_slowed: bool = False,
-    on_a_node: int = 1,
-    ways: Sequence[str] | None = None,
-) -> Any:
-    """Return what workers on two machines found on a link."""
-    network = Network()
-    started: list[subprocess.Popen[str]] = []
-    printed: Any = None
-    try:
-        places = [network.add(), network.add()]
+class Workers:
+    """Workers on two machines, whose link carries at most so much."""
+
+    def __init__(self, megabits_per_s: int, *, on_a_node: int = 1) -> None:
+        self._network = Network()
+        self._started: list[subprocess.Popen[str]] = []
+        places = [self._network.add(), self._network.add()]
         for place in places:
             if megabits_per_s:
-                network.limit(place, megabits_per_s)
+                self._network.limit(place, megabits_per_s)
         meeting = places[0].address
         for rank, place in enumerate(place for place in places for _ in range(on_a_node)):
-            words = [sys.executable, "-m", "tests.benchmarks.exchanges", "--rank", str(rank)]
-            words += [
-                "--workers",
-                str(2 * on_a_node),
-                "--meeting",
-                meeting,
-                "--rounds",
-                str(rounds),
-                "--seeds",
-                str(seeds),
-            ]
-            words += ["--slowed"] * is_slowed
-            words += [] if ways is None else ["--probe", *ways]
+            words = [sys.executable, "-m", "tests.benchmarks.exchanges"]
+            words += ["--rank", str(rank), "--workers", str(2 * on_a_node), "--meeting", meeting]
             named = ["unshare", "--uts", "sh", "-c", f'hostname node{place.address}; exec "$@"', "sh"]
-            process = subprocess.Popen([*place.prefix, *named, *words], stdout=subprocess.PIPE, text=True)
-            started.append(process)
+            self._started.append(
+                subprocess.Popen(
+                    [*place.prefix, *named, *words],
+                    stdin=subprocess.PIPE, stdout=subprocess.PIPE if rank == 0 else None, text=True,
+                )
+            )  # fmt: skip
             if rank == 0:
-                assert process.stdout is not None
-                printed = process.stdout
-                meeting = printed.readline().strip()
-        return json.loads(printed.readline())
-    finally:
-        for process in started:
+                meeting = self._read_line()
+        self.do("meet")
+
+    def do(self, do: str, **order: Any) -> Any:
+        """Let all of them carry out an order; return what the first one found."""
+        for process in self._started:
+            assert process.stdin is not None
+            process.stdin.write(json.dumps({"do": do, **order}) + "\n")
+            process.stdin.flush()
+        return json.loads(self._read_line())
+
+    def _read_line(self) -> str:
+        assert self._started[0].stdout is not None
+        return self._started[0].stdout.readline().strip()
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self._started:
             process.kill()
             process.wait()
-        network.close()
+        self._network.close()
 
 
 def show(times_s: dict[str, dict[str, float]], title: str) -> None:
     """Print seconds per step, a row for each way."""
     print(f"\n{title:30}" + "".join(f"{link:>12}" for link in times_s))
-    for name in times_s["no limit"]:
+    for name in next(iter(times_s.values())):
         print(f"{name:30}" + "".join(f"{found[name]:12.3f}" for found in times_s.values()), flush=True)
 
 
 def main() -> None:
-    """Measure all links, race on the slowest, print both tables and store them."""
+    """Measure all links, race on the slowest, print the tables, store them and put them into the guide."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--rank", type=int)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--meeting", default="")
-    parser.add_argument("--slowed", action="store_true")
-    parser.add_argument("--probe", nargs="*", default=None)
+    parser.add_argument("--links", nargs="+", choices=list(LINKS), help="Choose on these links only.")
     options = parser.parse_args()
     if options.rank is not None:
-        work(
-            options.rank, options.workers, options.meeting,
-            rounds=options.rounds, seeds=options.seeds, is_slowed=options.slowed,
-            ways=options.probe,
-        )  # fmt: skip
+        work(options.rank, options.workers, options.meeting)
         return
     reason = why_not()
     if reason is not None:
         print(f"skipped: {reason}")
         return
     times_s, choices = {}, {}
-    for link, limit in LINKS.items():
-        began_s = time.perf_counter()
-        times_s[link] = run_together(limit, rounds=options.rounds)
-        tried_s = time.perf_counter() - began_s
-        choices[link] = choose(limit, times_s[link]) | {"trial_seconds": tried_s}
+    for link in options.links or LINKS:
+        with Workers(LINKS[link]) as workers:
+            began_s = time.perf_counter()
+            times_s[link] = workers.do("time", rounds=options.rounds)
+            tried_s = time.perf_counter() - began_s
+            choices[link] = choose(workers, times_s[link], tried_s)
     show(times_s, "seconds per step")
     print(
         f"\n{'the advisor chooses':16}{'exchange':>12}{'slower':>9}{'exact':>12}{'slower':>9}"
@@ -516,11 +520,16 @@ def main() -> None:
             f"{choice['exact_slower_than_fastest']:>9.1%}{choice['probe_seconds']:11.1f}"
             f"{choice['trial_seconds']:9.1f}"
         )
-    by_nodes_s = {
-        link: run_together(limit, rounds=options.rounds, on_a_node=2) for link, limit in LINKS.items()
-    }
+    if options.links:
+        return
+    by_nodes_s = {}
+    for link, limit in LINKS.items():
+        with Workers(limit, on_a_node=2) as workers:
+            by_nodes_s[link] = workers.do("time", rounds=options.rounds)
     show(by_nodes_s, "two workers on a machine")
-    raced = run_together(LINKS["200 Mbit/s"], seeds=options.seeds)
+    with Workers(LINKS["200 Mbit/s"]) as workers:
+        raced = workers.do("race", seeds=options.seeds)
+        slowed = workers.do("race_slowed", seeds=options.seeds)
     print(f"\n{'digits, 200 Mbit/s: loss':30}{'equal steps':>16}{'equal seconds':>16}{'steps made':>12}")
     for name, runs in raced.items():
         at_steps, at_seconds, steps = (
@@ -528,7 +537,6 @@ def main() -> None:
             for key in ("loss_at_equal_steps", "loss_at_equal_seconds", "num_steps")
         )
         print(f"{name:30}{at_steps:16.3f}{at_seconds:16.3f}{steps:12.0f}")
-    slowed = run_together(LINKS["200 Mbit/s"], seeds=options.seeds, is_slowed=True)
     print(f"\n{f'workers slow at times, to loss {SLOWED_LOSS}':40}{'seconds':>10}{'steps':>8}")
     for way, runs in slowed.items():
         seconds, steps = (statistics.mean(run[key] for run in runs) for key in ("seconds", "num_steps"))
@@ -544,6 +552,7 @@ def main() -> None:
         "slowed": slowed,
     }
     RESULTS.write_text(json.dumps(stored, indent=1) + "\n", encoding="utf-8")
+    write_tables()
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import workbench as wb
+from tests.benchmarks.exchange_tables import GUIDE, with_tables
 from tests.docs.code_blocks import (
     ROOT,
     blocks_of,
@@ -55,6 +56,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     for name in set(sys.modules) - before:
         if str(getattr(sys.modules[name], "__file__", None)).startswith(str(tmp_path)):
             del sys.modules[name]
+
+
+def test_the_tables_on_slow_links_are_those_of_the_stored_benchmark() -> None:
+    text = GUIDE.read_text(encoding="utf-8")
+    assert with_tables(text) == text, "run `python -m tests.benchmarks.exchange_tables`"
 
 
 @pytest.mark.parametrize("page", pages(with_ray=False))
