@@ -1,8 +1,8 @@
 """Which of several plans makes the fastest step, where they are close: these are timed again, in turns.
 
 Two timings of one plan differ, by what else the machine does and by where its processes lie, and often by
-more than two plans do. So plans are told apart only by timings that differ more than those of each plan among
-themselves. Measuring is left to the measurer.
+more than two plans do. So plans are distinguished only by timings that differ more than those of each plan
+among themselves. Measuring is left to the measurer.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from workbench.plan import Plan
 _Way = TypeVar("_Way")
 _PART = 0.1
 """Of the time for measuring plans, how much may go into timing the closest again."""
-_MOST_AT_ONCE = 3
-_MOST_TURNS = 6
+_MAX_CLOSE = 3
+_MAX_TURNS = 6
 _USUAL_DEVIATION = 0.1
 """The standard deviation of the logarithm of a timing, as it counts until plans were timed again."""
 _USUAL_COUNTS = 2.0
@@ -55,7 +55,7 @@ def may_be_fastest(timed_s: Mapping[_Way, Sequence[float]]) -> list[_Way]:
         error = deviation * math.sqrt(1.0 / len(logs[way]) + 1.0 / len(logs[ordered[0]]))
         return middles[way] - middles[ordered[0]] < _SURE * error
 
-    return ordered[:1] + [way for way in ordered[1:_MOST_AT_ONCE] if is_close(way)]
+    return ordered[:1] + [way for way in ordered[1:_MAX_CLOSE] if is_close(way)]
 
 
 def time_in_turns(
@@ -70,7 +70,7 @@ def time_in_turns(
         time_again: Times some ways once more, after which `timings_s` returns more of them.
         has_time: Returns whether there is time for one more turn.
     """
-    for _ in range(_MOST_TURNS):
+    for _ in range(_MAX_TURNS):
         close = may_be_fastest(timings_s()) if has_time() else []
         if len(close) < 2:
             return
