@@ -17,6 +17,7 @@ BENCHMARKS = (
     "run_start",
     "gang_start",
     "sweep_overhead",
+    "proposals",
     "script_start",
     "advisor_step_time",
     "advisor_plans",

@@ -47,6 +47,23 @@ def test_predictions_are_those_of_the_textbook(seed: int, length: float, noise: 
 
 
 @settings(max_examples=30)
+@given(seed=st.integers(0, 1000), noise=st.floats(1e-4, 0.5), num_new=st.integers(1, 6))
+def test_places_that_are_as_expected_count_as_if_they_had_been_observed(
+    seed: int, noise: float, num_new: int
+) -> None:
+    features, values = draw(seed)
+    kernel, random = Kernel(np.zeros(3), math.log(noise)), np.random.default_rng(seed + 1)
+    running, places = random.random((num_new, 4)), random.random((5, 4))
+    process = GaussianProcess(kernel, GROUPS, features, values)
+    every = np.concatenate([features, running])
+    observed = np.concatenate([values, process.predict(running)[0]])
+    expected = GaussianProcess(kernel, GROUPS, every, observed)
+    found = process.as_if_expected(running)
+    np.testing.assert_allclose(found.predict(places), expected.predict(places), rtol=1e-5, atol=1e-7)
+    assert np.isclose(found.log_evidence, expected.log_evidence)
+
+
+@settings(max_examples=30)
 @given(seed=st.integers(0, 1000), share=st.floats(-2.0, 2.0), doublings=st.floats(0.5, 8.0))
 def test_values_before_the_end_count_as_the_product_of_the_kernels_says(
     seed: int, share: float, doublings: float

@@ -14,8 +14,8 @@ import numpy as np
 from workbench.study.encoding import Encoding
 
 # Candidates: drawn anywhere and around the best results, then varied in rounds.
-_NUM_RANDOM = 512
-_NUM_LOCAL = 255
+_NUM_RANDOM = 256
+_NUM_LOCAL = 127
 _NUM_STARTS = 5
 _NUM_ROUNDS = 4
 _NUM_KEPT = 16
@@ -115,7 +115,8 @@ class Climber:
         changes = random.random(units.shape) < share
         changes[np.arange(len(units)), random.integers(0, units.shape[1], len(units))] = True
         moved = np.clip(units + spread * random.standard_normal(units.shape), 0.0, 1.0)
-        moved = np.where(self._encoding.is_choice, random.random(units.shape), moved)
+        if self._encoding.is_choice.any():
+            moved = np.where(self._encoding.is_choice, random.random(units.shape), moved)
         return np.where(changes, moved, units)
 
 

@@ -98,6 +98,8 @@ class Encoding:
             The points of these configurations, and which parameters exist in them; both [n, columns].
         """
         exists = np.ones(units.shape, dtype=bool)
+        if not (self._scales.has_steps.any() or self._is_conditional.any()):
+            return units, exists
         values = self._scales.values(units)
         for column, condition in enumerate(self._conditions):
             for parent, wanted in condition:
@@ -128,11 +130,11 @@ class Encoding:
     def features(self, units: np.ndarray, exists: np.ndarray) -> np.ndarray:
         """Return the features of configurations, shape [n, features]."""
         features = np.empty((len(units), len(self.groups)))
-        indices = self._scales.values(units) if self.is_choice.any() else units
         for column in np.flatnonzero(self.is_choice):
             # Two different choices are at the distance 1.
             begin, size = self._begins[column], int(self._scales.last[column]) + 1
-            chosen = exists[:, column, None] & (indices[:, column, None] == np.arange(size))
+            index = np.floor(units[:, column, None] * size)
+            chosen = exists[:, column, None] & (index == np.arange(size))
             features[:, begin : begin + size] = np.where(chosen, np.sqrt(0.5), 0.0)
         numbers = ~self.is_choice
         features[:, self._number_at] = np.where(exists[:, numbers], units[:, numbers] - 0.5, 0.0)

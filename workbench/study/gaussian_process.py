@@ -8,6 +8,7 @@ observations, and which configuration to propose, is left to `encoding`, `partia
 from __future__ import annotations
 
 import math
+from copy import copy
 from dataclasses import dataclass
 
 import numpy as np
@@ -96,14 +97,14 @@ class GaussianProcess:
             covariance = covariance * agreement[0]
             self._agreement = self._agreement * agreement[1]
         covariance[np.diag_indices_from(covariance)] += math.exp(kernel.log_noise) + _JITTER
-        self._values, self._num_lengths = values, len(kernel.log_lengths)
+        self._kernel, self._values = kernel, values
         self._factor = factorize(covariance)
         self._whitened = _solve_half(self._factor, values, lower=1)[0]
         self._gained = 0.0
         if ahead is not None:
             projected = _solve_half(self._factor, _trend(ahead), lower=1)[0]
             self._gained = float(projected @ self._whitened)
-        self.scale = math.sqrt(max(float(self._whitened @ self._whitened) / len(values), 1e-12))
+        self.scale = self._likeliest_scale()
 
     def predict(self, features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return mean and standard deviation of the noiseless function where trainings end.
@@ -123,6 +124,34 @@ class GaussianProcess:
         mean = projected @ self._whitened + self._gained
         variance = 1.0 - np.einsum("ij,ij->i", projected, projected)
         return mean, self.scale * np.sqrt(np.maximum(variance, 1e-10))
+
+    def as_if_expected(self, features: np.ndarray) -> GaussianProcess:
+        """Return the process as if places had been observed to be what is expected of them.
+
+        Only the rows of these places are factorized.
+
+        Args:
+            features: Of the places, shape [m, features]; all trainings have ended.
+        """
+        places = features * self._weights
+        cross = _matern(_squared_distances(places, self._scaled)) * self._agreement
+        projected = _solve_half(self._factor, cross.T, lower=1)[0]
+        covariance = _matern(_squared_distances(places, places))
+        covariance[np.diag_indices_from(covariance)] += math.exp(self._kernel.log_noise) + _JITTER
+        num, num_new, new = len(self._factor), len(places), copy(self)
+        new._factor = np.zeros((num + num_new, num + num_new), order="F")
+        new._factor[:num, :num], new._factor[num:, :num] = self._factor, projected.T
+        new._factor[num:, num:] = factorize(covariance - projected.T @ projected)
+        new._scaled = np.concatenate([self._scaled, places])
+        if len(self._agreement) > 1:
+            new._agreement = np.append(self._agreement, np.ones(num_new))
+        new._values = np.append(self._values, projected.T @ self._whitened)
+        new._whitened = np.append(self._whitened, np.zeros(num_new))
+        new.scale = new._likeliest_scale()
+        return new
+
+    def _likeliest_scale(self) -> float:
+        return math.sqrt(max(float(self._whitened @ self._whitened) / len(self._whitened), 1e-12))
 
     @property
     def log_evidence(self) -> float:
@@ -146,7 +175,7 @@ class GaussianProcess:
         Source: Ezekiel, Methods of correlation analysis, 1930 (the adjusted coefficient of determination).
         """
         errors, num = self.left_out_errors(), len(self._values)
-        num_free = num - 1 - self._num_lengths
+        num_free = num - 1 - len(self._kernel.log_lengths)
         if num_free < _MIN_FREE:
             return None
         alone = (self._values - self._values.mean()) * num / (num - 1)  # errors of the mean of the others

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from optuna.trial import FrozenTrial
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from workbench.study.gaussian_process import Kernel
 
 MIN_PROCESS_RESULTS = 4
@@ -40,3 +42,5 @@ class Knowledge:
     """Configurations in Optuna's terms, with the predicted part of the memory that they would hold."""
     kernels: dict[tuple[str, int], Kernel] = field(default_factory=dict)
     """What was fitted to the first results, by the quantity and their number; kept to save time only."""
+    located: tuple[np.ndarray, np.ndarray] | None = None
+    """Where the first results lie in the space, as `Encoding.locate` returns it; kept to save time only."""

@@ -78,7 +78,7 @@ class ProcessSampler(DesignSampler):
         """
         super().__init__(parameters, seed, knowledge, is_first=is_first)
         self._random = np.random.default_rng(seed)
-        self._results = knowledge.results
+        self._knowledge, self._results = knowledge, knowledge.results
         self._kernels = knowledge.kernels
         self._readings, self._cost_limit = readings, cost_limit
         complete = {
@@ -119,7 +119,8 @@ class ProcessSampler(DesignSampler):
     def _choose(self, running: Sequence[FrozenTrial]) -> tuple[np.ndarray, np.ndarray]:
         ended = [result.trial for result in self._results]
         earlier = [trial for trials in self._earlier.values() for trial in trials]
-        tried, exists = self._locate([*ended, *running, *earlier])
+        found = (self._locate_results(), self._locate([*running, *earlier]))
+        tried, exists = map(np.concatenate, zip(*found, strict=True))
         features = self.encoding.features(tried, exists)
         num_own = len(ended) + len(running)
         num_fitted = _num_fitted(len(ended))
@@ -148,6 +149,17 @@ class ProcessSampler(DesignSampler):
         order = np.argsort(-score(tried[first], exists[first], features[first]), kind="stable")
         climber = Climber(self.encoding, self._random)
         return climber.climb(score, tried[first[order]], {row.tobytes() for row in features[:num_own]})
+
+    def _locate_results(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return where the results lie; earlier proposals have located all but the last ones."""
+        located = self._knowledge.located
+        num = 0 if located is None else len(located[0])
+        if located is None or num < len(self._results):
+            found = self._locate([result.trial for result in self._results[num:]])
+            if located is not None:
+                found = (np.concatenate([located[0], found[0]]), np.concatenate([located[1], found[1]]))
+            self._knowledge.located = located = found
+        return located
 
     def _locate(self, trials: Sequence[FrozenTrial]) -> tuple[np.ndarray, np.ndarray]:
         return self.encoding.locate([trial.params for trial in trials])
@@ -203,9 +215,11 @@ class ProcessSampler(DesignSampler):
             sign = self._readings[index].sign
             values = result_values(ended, sign)
             related = self._related(index, features[: len(ended)], values)
-            # From these results alone, as they were when they were the only ones.
-            first = result_values(ended[:num_fitted], sign)
-            return self._model(f"goal {index}", features, values, num_fitted, related=related, first=first)
+            return self._model(
+                f"goal {index}", features, values, num_fitted, related=related,
+                # From these results alone, as they were when they were the only ones.
+                first=lambda: result_values(ended[:num_fitted], sign),
+            )  # fmt: skip
         kernel, forecasts = self._forecast(index, [*ended, *running], features, num_fitted)
         values = result_values(ended, self._readings[index].sign, forecasts)
         related = self._related(index, features[: len(ended)], values)
@@ -281,7 +295,7 @@ class ProcessSampler(DesignSampler):
         kernel: Kernel | None = None,
         expected: np.ndarray | None = None,
         related: Related | None = None,
-        first: np.ndarray | None = None,
+        first: Callable[[], np.ndarray] | None = None,
     ) -> _Model:
         """Model one quantity at the end of trainings.
 
@@ -293,7 +307,8 @@ class ProcessSampler(DesignSampler):
             kernel: The hyper-parameters; None if they are to be fitted.
             expected: What is expected of those that are running; None if it follows from the values.
             related: What earlier runs have found, if that helps.
-            first: The values that the hyper-parameters are fitted to; None if they are the first of `values`.
+            first: Returns the values that the hyper-parameters are fitted to; None if they are the first of
+                `values`.
         """
         key = (name, num_fitted)
         scale = _Scale.of(values) if related is None else _Scale(related.mean, related.deviation)
@@ -301,20 +316,18 @@ class ProcessSampler(DesignSampler):
             kernel = related.kernel
         if kernel is None:
             if key not in self._kernels:
-                fitted = values[:num_fitted] if first is None else first
+                fitted = values[:num_fitted] if first is None else first()
                 standard = _Scale.of(fitted).standardize(fitted)
                 self._kernels[key] = fit(features[:num_fitted], self.encoding.groups, standard)
             kernel = self._kernels[key]
-        known, standard = features[: len(values)], scale.standardize(values)
-        if len(features) > len(values):
-            if expected is None:
-                process = self._process(kernel, known, standard, related)
-                liar = process.predict(features[len(values) :])[0]
-            else:
-                liar = scale.standardize(expected)
-            known, standard = features, np.concatenate([standard, liar])
-        process = self._process(kernel, known, standard, related)
-        own = standard[: len(values)] if len(values) or related is None else related.values
+        standard, running = scale.standardize(values), features[len(values) :]
+        if len(running) and expected is not None:
+            observed = np.concatenate([standard, scale.standardize(expected)])
+            process = self._process(kernel, features, observed, related)
+        else:
+            process = self._process(kernel, features[: len(values)], standard, related)
+            process = process.as_if_expected(running) if len(running) else process
+        own = standard if len(values) or related is None else related.values
         return _Model(process, scale, own, is_informed=related is not None)
 
     def _process(
