@@ -51,6 +51,7 @@ def test_the_largest_sizes_are_shown_by_device(shell: Shell, tmp_path: Path, que
     assert "no blocks" in err
     assert questions[0]["depth"] == {"name": "num_layers", "now": 8, "values": list(range(1, 65))}
     assert questions[0]["limits_bytes"] == [LIMIT_BYTES]
+    assert questions[0]["params"]["global_batch"] == "auto", "that of FILE may be divided among workers"
     [device] = shell.json(*words)["devices"]
     assert device["memory_bytes"] == 10**9
     assert device["largest"][0]["largest"] == FITTING[0].largest

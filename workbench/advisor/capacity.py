@@ -54,7 +54,8 @@ def capacity_of(
     )
     memories = list(dict.fromkeys(memories_bytes)) or [usual.limit_bytes]
     limits = {int((1.0 - MARGIN) * memory): memory for memory in memories}
-    found = find_capacity(experiment, usual.params, list(limits), plan=plan, depth=counted)
+    params = {**usual.params, "global_batch": "auto"}  # that of several workers is not that of one
+    found = find_capacity(experiment, params, list(limits), plan=plan, depth=counted)
     by_memory: dict[int, list[Capacity]] = {memory: [] for memory in memories}
     for each in found:
         memory = limits[each.limit_bytes]

@@ -37,9 +37,10 @@ def what_if_capacity(
     """Find the deepest network, the longest sequence and the largest batch that fit a device.
 
     Each is as large as possible while the rest is as in FILE: with nothing recomputed, with all blocks
-    recomputed, and as a loop in plain torch holds it. Steps are traced from shapes alone, on one worker. With
-    a size as plan.recompute only some blocks are recomputed: how much of them is shown for the middle between
-    the largest without and with recomputation. Without --memory the device is that of this machine.
+    recomputed, and as a loop in plain torch holds it. Steps are traced from shapes alone, on one worker,
+    which takes minutes where the model can be deep. With a size as plan.recompute only some blocks are
+    recomputed: how much of them is shown for the middle between the largest without and with recomputation.
+    Without --memory the device is that of this machine.
     """
     from workbench.advisor.capacity import capacity_of
     from workbench.runs import read_experiment

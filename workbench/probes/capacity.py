@@ -111,7 +111,8 @@ def largest_fitting(
     """Return the largest size whose peak fits; 0 where none does.
 
     Guesses follow the line through the sizes that are nearest to the limit, and the middle where that does
-    not help: a peak is nearly linear, and costs a trace.
+    not help: a peak is nearly linear, and costs a trace. The next larger size is not traced where the line,
+    as far as it has been off, shows that it does not fit.
 
     Args:
         peak_bytes: The peak of a size; it never falls with the size.
@@ -127,16 +128,27 @@ def largest_fitting(
     num_tried = 0
     while high - low > 1:
         num_tried += 1
-        width = high - low
+        width, expected = high - low, _peak_on_line(peaks, limit_bytes, guess)
         peaks[guess] = peak_bytes(guess)
         if peaks[guess] <= limit_bytes:
             low = guess
+            if _peak_on_line(peaks, limit_bytes, low + 1) - limit_bytes > abs(peaks[low] - expected):
+                break
         else:
             high = guess
         is_slow = high - low > width // 2 and high <= most and num_tried > 3
         on_line = (low + high) // 2 if is_slow else _on_line(peaks, limit_bytes, low)
         guess = min(max(on_line, low + 1), high - 1)
     return low
+
+
+def _peak_on_line(peaks: Mapping[int, float], limit_bytes: float, size: int) -> float:
+    """Return the peak of a size on the line through the two that are nearest to the limit; nan if unknown."""
+    nearest = sorted(peaks, key=lambda each: abs(peaks[each] - limit_bytes))[:2]
+    if len(nearest) < 2:
+        return math.nan
+    first, second = nearest
+    return peaks[first] + (size - first) * (peaks[second] - peaks[first]) / (second - first)
 
 
 def _on_line(peaks: Mapping[int, float], limit_bytes: float, low: int) -> int:
