@@ -15,7 +15,7 @@ from typing import Any
 
 from tests.faults.evidence import Findings, Record, compare
 from tests.faults.house import DEADLINE_S, REPLACED, ROOT, VICTIMS, House, finish
-from tests.faults.sweeps import make_fields, names
+from tests.faults.sweeps import make_fields, names, num_trials
 from tests.services.waiting import try_until, wait_until
 from workbench.errors import StoreUnavailableError
 from workbench.experiment import Experiment
@@ -221,6 +221,8 @@ class Campaign:
                 raise RuntimeError(f"the undisturbed sweep did not start: {said}")
             self._has_ended_within(DEADLINE_S, run_id)
             record = Record.read(self._house.store, run_id)
+            if len(record.history.trials) != num_trials(sweep):  # fewer would leave faults nothing to hit
+                raise RuntimeError(f"the undisturbed sweep had {len(record.history.trials)} trials")
             self._undisturbed[sweep, num_workers] = record, time.monotonic() - began_s
         return self._undisturbed[sweep, num_workers]
 

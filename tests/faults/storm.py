@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 from tests.faults.evidence import Record, check_order
 from tests.faults.house import DEADLINE_S, House, finish
@@ -22,23 +23,29 @@ from tests.services.waiting import try_until
 from workbench.experiment import Experiment
 
 NUM_PROCESSES = 5
+NUM_TRIALS = 4
+"""Of a run that no command extends."""
 REFUSED = (0, 1, 2, 3, 4, 5)
 """Exit codes that a command may have: it was carried out, or refused in words."""
 
 
-def play(house: House, num_runs: int, chance: random.Random, *, shuts_down: bool) -> tuple[list[str], int]:
-    """Play one round; return what is wrong, and how many commands were sent."""
-    path = house.folder / "storm.yaml"
-    fields = {
+def make_fields() -> dict[str, Any]:
+    """The experiment of every run."""
+    return {
         "name": "storm",
         "train": {"name": "tests.faults.trained_function:descend", "steps": 5, "pause_s": 0.2},
         "objectives": [{"metric": "loss", "goal": "minimize"}],
         "search": {"x": {"low": 0.0, "high": 1.0}, "y": {"low": 1, "high": 9}},
         "sampler": "random",
-        "budget": {"trials": 4},
+        "budget": {"trials": NUM_TRIALS},
         "resources": {"concurrency": 1, "max_retries": 5},
     }
-    path.write_text(Experiment.model_validate(fields).to_yaml())
+
+
+def play(house: House, num_runs: int, chance: random.Random, *, shuts_down: bool) -> tuple[list[str], int]:
+    """Play one round; return what is wrong, and how many commands were sent."""
+    path = house.folder / "storm.yaml"
+    path.write_text(Experiment(**make_fields()).to_yaml())
     known = {run.run_id for run in house.store.runs()}
     starting = [house.begin("sweep", str(path), "--detach") for _ in range(num_runs)]
     wrong: list[str] = []
@@ -88,6 +95,8 @@ def _finish_run(house: House, run_id: str) -> list[str]:
     state = house.store.run(run_id).state
     wrong = [] if state == "complete" else [f"{run_id} is {state}: {code}: {said.strip()[-500:]}"]
     record = Record.read(house.store, run_id)
+    if state == "complete" and len(record.history.trials) < NUM_TRIALS:
+        wrong.append(f"{run_id} has {len(record.history.trials)} trials")
     odd = [trial for trial in record.history.trials.values() if trial.state not in ("complete", "stopped")]
     wrong += [f"{run_id}: trial {trial.number} is {trial.state}: {trial.message}" for trial in odd]
     return wrong + [f"{run_id}: {line}" for line in check_order(record)]

@@ -6,6 +6,7 @@ depends on the seed and n alone. The sampler that learns runs one trial after an
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -42,6 +43,14 @@ LEARNS = frozenset({"model, tpe"})
 def names(num_workers: int) -> list[str]:
     """Names of the campaign's sweeps whose trials can have that many workers; a function has one."""
     return [name for name in _SWEEPS if name != SHORT and (num_workers == 1 or "model" in _SWEEPS[name])]
+
+
+def num_trials(name: str) -> int:
+    """How many trials a sweep has: its budget, or all points of its grid."""
+    fields = _SWEEPS[name]
+    if "budget" in fields:
+        return fields["budget"]["trials"]
+    return math.prod(len(domain["choices"]) for domain in fields["search"].values())
 
 
 def make_fields(name: str, num_workers: int, more_resources: Mapping[str, Any]) -> dict[str, Any]:

@@ -65,6 +65,14 @@ def test_a_worker_is_replaced_where_a_trial_left_a_thread(make_task, origin):
 
 
 @pytest.mark.slow
+def test_a_worker_is_replaced_where_a_trial_shut_ray_down(make_task, origin):
+    _, pid, unfit = run(make_task("shut_ray_down"), origin)
+
+    assert unfit.endswith("was disconnected from Ray by the trial")
+    assert run(make_task("constant", trial=1), origin)[1] != pid
+
+
+@pytest.mark.slow
 def test_what_a_trial_leaves_running_ends_and_the_next_one_can_start_it_again(make_task, origin):
     first, pid, unfit = run(make_task("keep_a_manager"), origin)
     assert "had processes left, which were ended" in unfit

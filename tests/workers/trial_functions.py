@@ -12,6 +12,8 @@ import time
 import types
 from pathlib import Path
 
+import ray
+
 
 def constant(config, report, worker=None):
     report(step=1, loss=config["x"])
@@ -145,6 +147,12 @@ def leave_a_thread(config, report):
     """Leave a thread that would go on beside the next trial."""
     threading.Thread(target=poll, name="poller", daemon=True).start()
     report(step=1, loss=1.0)
+
+
+def shut_ray_down(config, report):
+    """Cut the process off from Ray, as scripts that end with `ray.shutdown()` do."""
+    report(step=1, loss=1.0)
+    ray.shutdown()
 
 
 def poll():

@@ -12,6 +12,8 @@ import importlib
 import sys
 from collections.abc import Callable
 
+import ray
+
 from workbench.remote.code_origin import Origin, UserCode
 from workbench.training import TrialTask
 from workbench.workers.child_processes import end_child_processes, end_services
@@ -37,6 +39,7 @@ class TrialCleanup:
         self._before: ProcessState | None = None
         self._memory = Baseline()
         self._threads = thread_ids()
+        self._is_connected = ray.is_initialized()
 
     def begin(self, task: TrialTask, origin: Origin | None) -> None:
         """Bring the process to where its run was started, and import the user's modules.
@@ -68,6 +71,7 @@ class TrialCleanup:
             self._end_processes,
             self._find_threads,
             self._restore,
+            self._find_ray,
             lambda: [self._memory.excess(task.run_id)],
         )
         found = [problem for find in problems for problem in _guarded(find)]
@@ -82,6 +86,10 @@ class TrialCleanup:
     def _find_threads(self) -> list[str | None]:
         names = left_threads(self._threads)
         return [f"still ran threads of the trial: {', '.join(names)}"] if names else []
+
+    def _find_ray(self) -> list[str | None]:
+        """Find out whether the trial shut Ray down: the next one might need it, and die."""
+        return ["was disconnected from Ray by the trial"] if self._is_connected > ray.is_initialized() else []
 
     def _restore(self) -> list[str | None]:
         before = self._before
