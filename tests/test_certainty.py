@@ -70,6 +70,9 @@ def test_repeats_of_all_shrink_the_best_towards_the_others() -> None:
 def test_without_noise_nothing_is_corrected() -> None:
     found = known(history_of([[0.5, 0.5], [0.2, 0.2]], repeats=2))
     assert (found.expected, found.low, found.high, found.chance) == (0.5, 0.5, 0.5, 1.0)
+    assert found.describe() == (
+        "score 0.5 does not depend on the seed; at least 99 % sure that it is better than the other one"
+    )
 
 
 def test_lower_is_better_where_the_objective_is_minimized() -> None:

@@ -145,12 +145,14 @@ class Certainty:
             else "corrected for being the best of many"
         )
         expected = f"Expect {self.metric} {format_number(self.expected)} ({interval}), {basis}"
+        if self.low == self.high:
+            expected = f"{self.metric} {format_number(self.expected)} does not depend on the seed"
         if not self.num_compared:
             return expected
         others = "the other one" if self.num_compared == 1 else f"the {self.num_compared} others"
         among = f" that {counted_noun(self.num_compared, 'was', 'were')} trained again" * self.is_retrained
         sure = (
-            f"at least {math.floor(100 * self.chance)} % sure that it is better than {others}{among}"
+            f"at least {min(99, math.floor(100 * self.chance))} % sure that it is better than {others}{among}"
             if self.chance > 0.5
             else f"the ranking is open: {others}{among} may be as good"
         )
