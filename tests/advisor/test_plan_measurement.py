@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from workbench.advisor.plan_measurement import MeasurementContext, PlanMeasurer
 from workbench.advisor.plans import Knowledge, num_affordable
+from workbench.advisor.variants import read_plan
 from workbench.events import PlanMeasured
 from workbench.experiment import Experiment
 from workbench.plan import PartialPlan
@@ -208,6 +209,14 @@ def test_micro_batches_in_stages_are_compared_in_both_orders_where_stages_are_se
 def test_nothing_is_divided_that_the_experiment_does_not_leave_open(changes: dict[str, Any]) -> None:
     changes = {"plan": {"workers": 2}} | changes
     assert survey_link(exchange_s=2.0, **changes)[1].tried == {("ddp", "1f1b")}
+
+
+def test_a_micro_batch_is_measured_by_itself_where_the_experiment_accumulates_several() -> None:
+    plan, training = {"workers": "auto", "micro_batch": 64, "accumulation": "auto"}, {"reference_batch": 128}
+    measurer, _ = survey_link(exchange_s=1e-3, plan=plan, training=training)
+    plans = [read_plan(each.plan) for each in measurer.knowledge.measured]
+    found = {(plan.workers, plan.accumulation) for plan in plans if plan is not None and plan.stages == 1}
+    assert found == {(1, 2), (1, 1), (2, 1)}
 
 
 def test_nothing_is_divided_where_links_are_fast() -> None:

@@ -6,7 +6,7 @@ from tests.advisor.test_plans import make_experiment
 from tests.advisor.test_scale import CHEAP
 from tests.builders.recorded_runs import append
 from tests.services.shell import Shell
-from workbench.events import RunStateChanged
+from workbench.events import AdviceRequested, RunStateChanged
 from workbench.store import Store
 
 
@@ -47,3 +47,14 @@ def test_a_run_without_measurements_states_what_to_do(shell: Shell) -> None:
     code, _, err = shell("what-if", "scale", run_id)
     assert code == 2
     assert "workbench advise" in err
+
+
+def test_the_last_run_is_the_newest_that_timed_steps_advice_or_not(shell: Shell) -> None:
+    with Store.open(None) as store:
+        sweep = store.create_run(make_experiment())
+        advice = store.create_run(make_experiment())
+        append(store, sweep, [RunStateChanged(state="complete")])
+        request = AdviceRequested(objective="time", host="here")
+        append(store, advice, [request, *CHEAP, RunStateChanged(state="complete")])
+    assert shell.json("what-if", "scale", "last") == shell.json("what-if", "scale", advice)
+    assert shell("what-if", "scale", sweep)[0] == 2

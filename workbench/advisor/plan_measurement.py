@@ -327,7 +327,7 @@ class PlanMeasurer:
         return any(
             variant_of(plan) == variant
             and each.by_trial is None
-            and (plan.workers, plan.micro_batch) == (workers, micro_batch)
+            and (plan.workers, plan.micro_batch, plan.accumulation) == (workers, micro_batch, 1)
             for each in self._measured
             if (plan := read_plan(each.plan)) is not None
         )

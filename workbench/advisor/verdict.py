@@ -247,7 +247,7 @@ def _measured(found: Findings) -> Iterator[str]:
         f"{found.num_measured} plans"
     )  # fmt: skip
     workers = ", ".join(map(str, counts))
-    sizes = f"micro batches of {batches[0]} to {batches[-1]}"
+    sizes = f"micro batches of {' to '.join(map(str, dict.fromkeys((batches[0], batches[-1]))))}"
     yield f"{count}: {sizes} on {workers} worker{'s' * (counts != [1])}"
     compiling_s = [each.compile_s for each in found.knowledge.measured if each.compile_s is not None]
     if compiling_s:

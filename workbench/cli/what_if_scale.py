@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from workbench.cli.options import attach, example, json_option, run_argument, store_option
+from workbench.cli.options import (
+    attach,
+    example,
+    json_option,
+    open_existing_store,
+    run_argument,
+    store_option,
+)
 from workbench.cli.output import make_console, print_json, print_note
 from workbench.formatting import counted_noun, format_duration, format_number
 
@@ -48,11 +55,15 @@ def what_if_scale(
     where one more brings less than half a worker. With fewer parameter servers than shown their network is
     the bottleneck, more would idle. Numbers of workers that the measurements do not reach are left out
     unless --up-to names them. A sweep over workers with a fixed plan.micro_batch and
-    plan.accumulation 1 measures them, too.
+    plan.accumulation 1 measures them, too. RUN is as in other commands, but "last" is the newest run that
+    timed steps, advice or not.
     """
     from workbench.advisor.scale import scale_of
-    from workbench.runs.what_if import measurements_of
+    from workbench.runs.what_if import measurements_of, newest_measured
+    from workbench.store.run_ids import NEWEST
 
+    if run_id in NEWEST:
+        run_id = newest_measured(open_existing_store())
     found = scale_of(measurements_of(attach(run_id)), efficiency, up_to, global_batch)
     if as_json:
         print_json(dataclasses.asdict(found))

@@ -21,6 +21,17 @@ def newest_with_advice(store: Store) -> str:
     return next((run_id for run_id, given in earlier_runs(store, ["advice_given"]) if given), "last")
 
 
+def newest_measured(store: Store) -> str:
+    """Return the id of the newest run that timed steps, advice or not; "last" if none of the newest did.
+
+    Args:
+        store: The runs.
+    """
+    from workbench.advisor.speed_history import earlier_runs
+
+    return next((run_id for run_id, timed in earlier_runs(store, ["plan_measured"]) if timed), "last")
+
+
 def models_of(run: RunView) -> WhatIf:
     """Return the fitted models of a run's advice; asking them runs nothing.
 
