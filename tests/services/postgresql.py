@@ -65,6 +65,11 @@ class Server:
             file.write(f"port = {self.port}\nunix_socket_directories = '{self.folder}'\n")
         self.start()
 
+    @property
+    def pid(self) -> int:
+        """The process that starts all others of the server."""
+        return self._process.pid
+
     def start(self) -> None:
         """Start it, and wait until it answers."""
         # As a child of ours: one that is killed and that nobody waits for is in the way of the next.
@@ -89,7 +94,7 @@ class Server:
 
     def kill(self) -> None:
         """Kill it and every process that serves a connection, with SIGKILL."""
-        family = [*psutil.Process(self._process.pid).children(), self._process]
+        family = [*psutil.Process(self.pid).children(), self._process]
         for process in family:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
@@ -107,7 +112,7 @@ class Server:
     @contextlib.contextmanager
     def hung(self) -> Iterator[None]:
         """Answer nobody for a while, with all connections open."""
-        family = [*psutil.Process(self._process.pid).children(), psutil.Process(self._process.pid)]
+        family = [*psutil.Process(self.pid).children(), psutil.Process(self.pid)]
         for process in family:
             process.suspend()
         try:

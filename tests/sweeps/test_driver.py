@@ -208,9 +208,11 @@ def test_workers_of_a_function_may_leave_reports_to_the_first(store: Store) -> N
         plan={"workers": 2}, early_stop={"pruner": "median", "grace": 2, "startup_trials": 1}, seed=6,
     ).launch("inline")  # fmt: skip
     assert sweep.state == "complete"
-    assert [(trial.state, trial.message) for trial in sweep.trials] == [
-        ("complete", None), ("pruned", None), ("pruned", None),
-    ]  # fmt: skip
+    why_pruned = [
+        f"loss {loss} at step 2 is above the median 0.5 of 1 complete trial there" for loss in (5.5, 6.5)
+    ]
+    assert [trial.state for trial in sweep.trials] == ["complete", "pruned", "pruned"]
+    assert [trial.message for trial in sweep.trials] == [None, *why_pruned]
     assert all(report.values["total"] == 2.0 for report in sweep.of(TrialReported))
     assert [len(sweep.of(TrialReported, trial)) for trial in range(3)] == [30, 2, 2]
     assert len({pid for trial in sweep.trials for pid in trial.worker_pids}) == 2, "no worker was replaced"
