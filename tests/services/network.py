@@ -11,7 +11,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-_NUMBERS = itertools.count(os.getpid() % 200)
+_NUMBERS = itertools.count(os.getpid())
+_MAX_NETWORKS = 250
 
 
 def why_not() -> str | None:
@@ -45,12 +46,11 @@ class Network:
     """A bridge on this machine, which has the first address, and places linked to it."""
 
     def __init__(self) -> None:
-        self._number = next(_NUMBERS) % 250
+        self._number = _make_bridge()
         self._bridge = f"wbb{self._number}"
         self.address = f"10.77.{self._number}.1"
         self.places: list[Place] = []
         self._links: list[subprocess.Popen[str]] = []
-        _run("ip", "link", "add", self._bridge, "type", "bridge")
         _run("ip", "address", "add", f"{self.address}/24", "dev", self._bridge)
         _run("ip", "link", "set", self._bridge, "up")
 
@@ -109,6 +109,20 @@ class Network:
             link.kill()
             link.communicate()
         _run("ip", "link", "delete", self._bridge)
+
+
+def _make_bridge() -> int:
+    """Make a bridge with a number that no network has, also not that of another process or a killed one."""
+    for _ in range(_MAX_NETWORKS):
+        number = next(_NUMBERS) % _MAX_NETWORKS
+        try:
+            _run("ip", "link", "add", f"wbb{number}", "type", "bridge")
+        except RuntimeError as error:
+            if "File exists" not in str(error):
+                raise
+        else:
+            return number
+    raise RuntimeError("no number of a network is free: remove bridges with `ip link delete`")
 
 
 def _run(*words: str) -> None:

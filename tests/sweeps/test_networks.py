@@ -112,7 +112,7 @@ def test_an_advised_sweep_measures_both_places_of_workers_and_keeps_off_the_slow
 
 
 def test_a_trial_across_a_link_with_latency_waits_for_it_at_every_step(tmp_path, store):
-    delay_s = 0.01
+    delay_s = 0.04  # far longer than a step takes without it, also on a busy machine
     if (reason := why_not()) is not None:
         pytest.skip(reason)
     network = Network()
@@ -128,8 +128,7 @@ def test_a_trial_across_a_link_with_latency_waits_for_it_at_every_step(tmp_path,
         cluster.close()
         network.close()
     # Both links lie between two workers, and the sum of a gradient takes two messages one after another.
-    assert 64 / samples_per_s(spread) > 2 * (2 * delay_s)
-    assert 64 / samples_per_s(packed) < 2 * delay_s
+    assert 64 / samples_per_s(spread) > 2 * (2 * delay_s) > 64 / samples_per_s(packed)
     assert spread.trials[0].values["val_loss"] == pytest.approx(packed.trials[0].values["val_loss"], rel=1e-3)
 
 
