@@ -7,6 +7,7 @@ import sys
 
 BENCHMARKS = (
     "store_throughput",
+    "store_scale",
     "training_loop",
     "noise_cost",
     "image_loading",
