@@ -25,7 +25,7 @@ _PART = 0.1
 """Of the time for measuring plans, how much may go into timing the closest again."""
 _MAX_CLOSE = 3
 _MAX_TURNS = 6
-_USUAL_DEVIATION = 0.1
+_USUAL_DEVIATION = 0.15
 """The standard deviation of the logarithm of a timing, as it counts until plans were timed again."""
 _USUAL_COUNTS = 2.0
 """As many degrees of freedom that belief is worth."""
