@@ -31,7 +31,7 @@ def told(frame: pd.DataFrame) -> tuple[list[str], str]:
         ("PassengerId", range(NUM_ROWS)),
         ("Unnamed: 0", range(NUM_ROWS)),
         ("who", [f"row-{row}" for row in range(NUM_ROWS)]),
-        ("price", [f"{row:,} coins" for row in range(1000, 1000 + NUM_ROWS)]),
+        ("flat", [f"flat {row}" for row in range(NUM_ROWS)]),
     ],
 )
 def test_what_names_rows_is_left_out_and_that_is_said(name: str, values: object) -> None:
@@ -51,9 +51,10 @@ def test_columns_that_are_the_same_in_every_row_are_noted() -> None:
 
 
 def test_numbers_with_a_unit_are_kept() -> None:
-    columns, notes = told(table(price=[f"{row:,} $" for row in range(1000, 1000 + NUM_ROWS)]))
-    assert columns == ["size", "price"]
-    assert "read as numbers without their unit: price (such as '1,000 $')" in notes
+    for unit in ("$", "coins"):
+        columns, notes = told(table(price=[f"{row:,} {unit}" for row in range(1000, 1000 + NUM_ROWS)]))
+        assert columns == ["size", "price"]
+        assert f"read as numbers without their unit: price (such as '1,000 {unit}')" in notes
 
 
 @pytest.mark.parametrize(
@@ -160,10 +161,17 @@ def test_other_texts_among_numbers_are_noted_with_their_share_and_the_first_of_t
 
 
 def test_a_unit_that_only_some_numbers_have_is_noted() -> None:
-    _, notes = told(table(area=[f"{row}.5 m²" if row % 2 else f"{row}.5" for row in range(NUM_ROWS)]))
-    assert "area is read as text: 30 of 60 cells are numbers with 'm²' behind them, such as '1.5 m²'" in notes
+    area = [f"{row}.5" if row % 4 == 0 else f"{row}.5 m²" for row in range(NUM_ROWS)]
+    columns, notes = told(table(**{"area m2": area}))
+    assert columns == ["size", "area m2"]
+    assert notes == (
+        "read as numbers without their unit: area m2 (such as '1.5 m²'; 15 of 60 cells have none)"
+    )
+    columns, notes = told(table(area=[*area[:30], *(f"{row}.5 ft" for row in range(30))]))
+    assert columns == ["size", "area"]
+    assert "area is read as text: its numbers have no common unit (30 with ft, 22 with m²" in notes
     _, notes = told(table(flat=[f"{row} door{row}" for row in range(NUM_ROWS - 20)] + ["none"] * 20))
-    assert "behind them" not in notes
+    assert "unit" not in notes
 
 
 def test_thousands_separators_are_read_and_noted() -> None:

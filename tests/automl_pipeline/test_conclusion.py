@@ -137,7 +137,9 @@ def test_a_run_that_is_under_way_has_a_leaderboard_with_errors_in_the_unit_of_th
     best = ranked_candidates(history)[0]
     assert 5_000 < best.values["mae"] < 6_500
     assert best.values["rmse"] == pytest.approx(2 * best.values["mae"])
-    assert f"error {best.values['mae']:.4f}" in best.line(is_best=True)
+    assert f"mean absolute error in the unit of the target {best.values['mae']:.4f}" in best.line(
+        is_best=True
+    )
     one = values_of_trial(history, history.trials[1])
     assert one["val_mae"] == pytest.approx(best.values["mae"])
     assert set(scores) == one.keys()

@@ -178,6 +178,14 @@ def test_forests_of_large_data_hold_more_samples_in_a_leaf_and_stay_small(num_tr
     assert tried == [least, 3 * least]
 
 
+@pytest.mark.parametrize(("num_train", "most"), [(12, 11), (33, 32), (4_000, 64)])
+def test_a_step_of_small_data_is_no_larger_than_any_fold(num_train: int, most: int) -> None:
+    inputs, targets = np.zeros((num_train, 2), dtype=np.float32), np.zeros(num_train, dtype=np.float32)
+    learning = LearningData((Fold(inputs, targets, inputs[:3], targets[:3]),), (1,), ())
+    experiment = experiment_for("table", learning, held_out="0" * 64, time_s=60.0, seed=0, name="n")
+    assert experiment.training.global_batch == most
+
+
 def test_the_test_part_comes_back_only_as_it_was_stored():
     _, held_out = prepare(QUESTIONS["table"](), 0, SEEDS)
     sha256, payload = pack(held_out)

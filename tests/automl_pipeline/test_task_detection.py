@@ -92,6 +92,20 @@ def test_what_cannot_be_learnt_from_is_refused_in_words(data, target, error, par
         read_problem(data, target)
 
 
+@pytest.mark.parametrize("write", ["CHF {:,}", "{} CHF", "{:.1f} kg"])
+def test_a_target_of_numbers_with_a_unit_is_a_number_and_noted(write):
+    problem = read_problem(frame().assign(y=[write.format(2 * row + 990) for row in range(40)]), "y")
+    assert problem.task == "regression"
+    assert problem.targets.tolist() == [2.0 * row + 990 for row in range(40)]
+    assert any(note.startswith("read as numbers without their unit: y") for note in problem.notes)
+
+
+def test_samples_of_rare_classes_are_not_left_out_in_bulk():
+    codes = [f"code {row}" for row in range(30)] + ["a", "a", "a", "b", "b", "b"] + ["c"] * 4
+    with pytest.raises(DataError, match=r"^target: 30 of 40 samples are of 30 classes .* plain numbers"):
+        read_problem(frame().assign(y=codes), "y")
+
+
 def test_targets_that_are_missing_rare_or_uneven_are_told():
     labels = ["often"] * 50 + ["seldom"] * 6 + ["once"] + [None] * 3
     problem = read_problem((RNG.normal(size=(60, 2)), pd.Series(labels)))

@@ -46,6 +46,10 @@ def test_thousands_separators_are_read(numbers, large):
         (("58.1%", "7 %", "-0.5%", None), "%", [58.1, 7.0, -0.5, math.nan]),
         (("$1,200.50", "-$3", "$ 950", "n/a"), "$", [1200.5, -3.0, 950.0, math.nan]),
         (("12€", "€ -4", "+1e3 €"), "€", [12.0, -4.0, 1000.0]),
+        (("CHF 2,466", "CHF -950", ""), "CHF", [2466.0, -950.0, math.nan]),
+        (("2257 CHF", "980CHF", "?"), "CHF", [2257.0, 980.0, math.nan]),
+        (("54 m2", "60.5", "70m2", "n/a"), "m2", [54.0, 60.5, 70.0, math.nan]),
+        (("1.5 km/h", "-3 km/h"), "km/h", [1.5, -3.0]),
     ],
 )
 def test_a_unit_that_stands_beside_every_number_is_left_out(values, unit, expected):
@@ -59,7 +63,19 @@ def test_a_unit_that_stands_beside_every_number_is_left_out(values, unit, expect
 
 @pytest.mark.parametrize(
     "values",
-    [("58.1%", "7"), ("$5", "5€"), ("50%", "high", "low"), ("%", "$"), ("$a", "$b"), ("1.200,5 €", "3 €")],
+    [
+        ("5 kg", "3 lb"),
+        ("5", "7", "3 kg"),
+        ("flat 1", "flat 2"),
+        ("SKU 17", "SKU 18"),
+        ("12A", "7C"),
+        ("58.1%", "7"),
+        ("$5", "5€"),
+        ("50%", "high", "low"),
+        ("%", "$"),
+        ("$a", "$b"),
+        ("1.200,5 €", "3 €"),
+    ],
 )
 def test_texts_without_a_common_unit_are_no_numbers(values):
     assert number_text_of(column(*values)) is None

@@ -139,6 +139,22 @@ def test_one_text_among_the_numbers_of_a_target_is_noted_as_it_makes_classes_of_
     assert not summary(tmp_path, {"x": range(NUM_ROWS), "y": ["1", "2", "x"] * (NUM_ROWS // 3)}).notes
 
 
+def test_a_target_of_numbers_with_a_currency_and_a_column_of_areas_are_read_as_numbers(
+    tmp_path: Path,
+) -> None:
+    found = summary(tmp_path, {
+        "area m2": [f"{row}.5 m2" if row % 4 else f"{row}.5" for row in range(NUM_ROWS)],
+        "y": [f"CHF {row * row % 47 + 990:,}" for row in range(NUM_ROWS)],
+    })  # fmt: skip
+    assert found.target_range is not None
+    assert found.target_range[0] == 990.0
+    assert found.notes == (
+        "read as numbers with thousands separators: y (such as 'CHF 1,006')",
+        "read as numbers without their unit: y (such as 'CHF 990')",
+        "read as numbers without their unit: area m2 (such as '1.5 m2'; 15 of 60 cells have none)",
+    )
+
+
 def test_units_are_left_out_and_noted_and_so_are_columns_without_a_common_one(tmp_path: Path) -> None:
     columns = {
         "share": [f"{row / 10}%" for row in range(NUM_ROWS)],

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -45,6 +47,18 @@ def test_what_is_imported_and_defined_is_used(kind: str) -> None:
     used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     assert imported | defined <= used
     assert used - imported - defined >= {"CARD", "FOLDER"}
+
+
+@pytest.mark.parametrize(("unit", "text"), [("CHF", " CHF 1,200.5"), ("m2", "1200.5m2"), ("%", "1,200.5 %")])
+def test_a_number_may_have_the_unit_of_the_training_data(unit: str, text: str) -> None:
+    taken = Input(name="x", kind="number", dtype="float64", unit=unit, has_thousands=True)
+    tree = ast.parse(script(taken, CLASSES))
+    functions = [node for node in tree.body if getattr(node, "name", None) in ("cell", "number")]
+    names: dict[str, Any] = {"re": re, "MISSING": set(), "TRUTH": {}}
+    exec(compile(ast.Module(functions, []), "predict.py", "exec"), names)
+    assert names["cell"](taken.model_dump(), text) == 1200.5
+    with pytest.raises(ValueError, match="is not a number"):
+        names["cell"](taken.model_dump(), "1,200.5 lb")
 
 
 def run_on(folder: Path, kind: str, rows: str | None) -> tuple[int, str, str]:

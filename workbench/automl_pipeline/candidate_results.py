@@ -21,7 +21,7 @@ from workbench.history import History, Trial
 
 State = Literal["under way", "complete", "set aside", "cut short", "failed"]
 
-_NAMES = {"accuracy": "accuracy", "mae": "error"}
+_NAMES = {"accuracy": "accuracy", "mae": "mean absolute error in the unit of the target"}
 _ERRORS = {"mean_absolute_error": "mae", "root_mean_squared_error": "rmse"}
 """What the leaderboard calls the metrics that trials report, which are divided by the target's scale."""
 

@@ -222,7 +222,10 @@ def _search_for(kind: SampleKind, families: tuple[Family, ...], min_samples_leaf
 
 
 def _batch_for(num_train: int) -> int:
-    return 32 if num_train < 4_000 else 64 if num_train < 20_000 else 128 if num_train < 100_000 else 256
+    """Return the samples of a step, at most those of the smallest fold, which has one less than the first."""
+    if num_train < 4_000:
+        return max(1, min(32, num_train - 1))
+    return 64 if num_train < 20_000 else 128 if num_train < 100_000 else 256
 
 
 def _epochs_for(kind: SampleKind, num_train: int, batch: int) -> int:

@@ -16,6 +16,7 @@ import numpy as np
 
 from workbench.automl_pipeline.column_roles import UsableColumns, joined_texts, usable_columns
 from workbench.automl_pipeline.targets import Task, check_finite, check_targets, numbers_of
+from workbench.data.column_notes import notes_of_numeric_target
 from workbench.data.columns import TextForm, check_numbers
 from workbench.data.encoders import SampleKind
 from workbench.data.leaks import find_leaks
@@ -93,7 +94,7 @@ def read_problem(
         raise DataError(f"there are {len(samples)} samples and {len(targets)} targets", field="data")
     targets = targets.infer_objects()  # numbers beside gaps may come as objects
     check_finite(targets)
-    targets = read_targets(targets, task)
+    written, targets = targets, read_targets(targets, task)
     samples, targets, dropped = _drop_without_target(samples, targets)
     notes = [f"left out {dropped} samples without a target"] if dropped else []
     if len(targets) < MIN_SAMPLES:
@@ -109,6 +110,7 @@ def read_problem(
     wanted = task or ("classification" if detect_task(targets) == "classification" else "regression")
     if wanted == "regression":
         numbers = numbers_of(targets)
+        notes += notes_of_numeric_target(written, name or "the target")
         notes += [*usable.notes, *_notes_of_leaks(kind, samples, numbers, usable, wanted, name)]
         return Problem(
             kind, "regression", samples, numbers, (), (), name, tuple(notes),
@@ -352,9 +354,18 @@ def _drop_rare(
         return samples, classes, class_names, []
     rare = [class_names[number] for number in np.flatnonzero(counts < MIN_PER_CLASS)]
     rows = np.flatnonzero(np.isin(classes, kept))
-    left_out = format_count(len(classes) - len(rows), "sample")
-    note = f"left out {left_out} of {format_count(len(rare), 'class', 'classes')} with fewer than "
-    note += f"{MIN_PER_CLASS} samples: {', '.join(rare[:5])}{', ...' if len(rare) > 5 else ''}"
+    of_rare = f"{format_count(len(rare), 'class', 'classes')} with fewer than {MIN_PER_CLASS} samples"
+    of_rare += f": {', '.join(rare[:5])}{', ...' if len(rare) > 5 else ''}"
+    if len(rows) < len(classes) / 2 or len(rows) < MIN_SAMPLES:
+        raise DataError(
+            f"{len(classes) - len(rows)} of {len(classes)} samples are of {of_rare}",
+            field="target",
+            allowed=f"classes of which there are at least {MIN_PER_CLASS} samples each, for most of the "
+            f"samples and at least {MIN_SAMPLES} of them; or numbers",
+            next_step="If the target is a quantity, write it in plain numbers, such as 2466; else merge rare "
+            "classes, or name another column.",
+        )
+    note = f"left out {format_count(len(classes) - len(rows), 'sample')} of {of_rare}"
     names = [class_names[number] for number in kept]
     return take(samples, rows), np.searchsorted(kept, classes[rows]), names, [note]
 

@@ -7,6 +7,7 @@ to the caller.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -26,10 +27,9 @@ _NEARLY = 0.8
 _IDENTIFIER = re.compile(r"(^|[^a-z])(id|uuid|guid|index|key)$|^unnamed: \d+$", re.IGNORECASE)
 _CAMEL_IDENTIFIER = re.compile(r"[a-z](Id|ID)$")
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+", re.ASCII)
-_NUMBER_AND_WORD = re.compile(r"[+-]?\d[\d.,]*\s*([^\d\s.,]\S*)", re.ASCII)
-# From this fraction of numbers with the same word behind them on, the word is taken for a unit.
-_SOME = 0.1
 _MAX_NAMED = 5
+# A column of numbers has few units: with more, the words are parts of codes, such as 12A and 7C.
+_MAX_UNITS = 3
 
 
 def is_identifier(name: str, column: pd.Series, form: TextForm | None) -> bool:
@@ -84,9 +84,8 @@ def notes_of_columns(columns: Mapping[str, pd.Series], forms: Mapping[str, TextF
     ]:  # fmt: skip
         notes.append(f"read as numbers with thousands separators: {listed(separated)}")
     if with_unit := [
-        f"{name} (such as {next(text for text in known_texts(columns[name]) if form.unit in text)!r})"
-        for name, form in numbers.items() if form.unit
-    ]:  # fmt: skip
+        _example_of_unit(name, columns[name], form) for name, form in numbers.items() if form.unit
+    ]:
         notes.append(f"read as numbers without their unit: {listed(with_unit)}")
     notes += [_note_of_others(name, columns[name], form) for name, form in numbers.items() if form.missing]
     others = {name: column for name, column in columns.items() if name not in forms and is_text(column)}
@@ -101,9 +100,28 @@ def notes_of_columns(columns: Mapping[str, pd.Series], forms: Mapping[str, TextF
     ]  # fmt: skip
 
 
+def notes_of_numeric_target(target: pd.Series, name: str) -> list[str]:
+    """Return notes on how a target whose text is read as numbers writes them; none for other targets.
+
+    Args:
+        target: The column to predict, as it was given.
+        name: What to call it.
+    """
+    form = number_text_of(target, min_share=1.0)
+    return [] if form is None else notes_of_columns({name: target}, {name: form})
+
+
 def listed(items: Sequence[str]) -> str:
     """Return the first items, with dots if there are more."""
     return ", ".join(items[:_MAX_NAMED]) + ", ..." * (len(items) > _MAX_NAMED)
+
+
+def _example_of_unit(name: str, column: pd.Series, form: NumberText) -> str:
+    counts = known_texts(column)
+    num_plain = units_of(counts).get("", 0)
+    without = f"; {num_plain} of {sum(counts.values())} cells have none" if num_plain else ""
+    example = next(text for text in counts if form.unit in units_of({text: 1}))
+    return f"{name} (such as {example!r}{without})"
 
 
 def _note_of_others(name: str, column: pd.Series, form: NumberText) -> str:
@@ -147,33 +165,17 @@ def notes_of_classes(target: pd.Series) -> list[str]:
 def _notes_of_units(name: str, column: pd.Series) -> list[str]:
     if not (units := _units_apart(column)):
         return []
-    shares = [f"{count} with {unit}" if unit else f"{count} without a unit" for unit, count in units.items()]
+    shares = [f"{count} with {unit}" if unit else f"{count} without a unit" for unit, count in units]
     return [f"{name} is read as text: its numbers have no common unit ({', '.join(shares)}); write all with "
             "the same one to have them read as numbers"]  # fmt: skip
 
 
-def _units_apart(column: pd.Series) -> dict[str, int]:
+def _units_apart(column: pd.Series) -> list[tuple[str, int]]:
     """Return how many values have which unit, "" for none, of a column of numbers without a common one."""
     counts = known_texts(column)
-    units = units_of(counts)
-    is_apart = len(units) > 1 and sum(units.values()) >= _NEARLY * sum(counts.values())
-    return units if is_apart else {}
-
-
-def _notes_of_words(name: str, column: pd.Series) -> list[str]:
-    """Return a note on a column of numbers of which some or all have a word behind them, such as 54.6 m²."""
-    counts, words = known_texts(column), dict[str, int]()
-    total = sum(counts.values())
-    for text, count in counts.items():
-        if found := _NUMBER_AND_WORD.fullmatch(text):
-            words[found[1]] = words.get(found[1], 0) + count
-    word, num_cells = max(words.items(), key=lambda item: item[1], default=("", 0))
-    num_plain = units_of(counts).get("", 0)
-    if not num_cells or num_cells < _SOME * total or num_cells + num_plain < _NEARLY * total:
-        return []
-    example = next(text for text in counts if text.endswith(word) and _NUMBER_AND_WORD.fullmatch(text))
-    return [f"{name} is read as text: {num_cells} of {total} cells are numbers with {word!r} behind them, "
-            f"such as {example!r}; remove it to have them read as numbers"]  # fmt: skip
+    units = Counter(units_of(counts)).most_common(_MAX_UNITS)
+    is_apart = len(units) > 1 and sum(count for _, count in units) >= _NEARLY * sum(counts.values())
+    return units if is_apart else []
 
 
 def _notes_of_text(name: str, column: pd.Series) -> list[str]:
@@ -183,7 +185,7 @@ def _notes_of_text(name: str, column: pd.Series) -> list[str]:
     elif (numbers := number_text_of(column, min_share=_NEARLY)) is not None:
         row, content = int(_rows_of_others(column, numbers)[0]), "numbers"
     else:
-        return _notes_of_units(name, column) or _notes_of_words(name, column)
+        return _notes_of_units(name, column)
     stray = f"row {column.index[row]} (from 0) holds {column.iloc[row]!r}"
     return [f"{name} is read as text: {stray}, although most others are {content}; leave such cells empty to "
             f"have them read as {content.split()[0]}"]  # fmt: skip

@@ -32,10 +32,20 @@ NUMBER_WITH_SEPARATORS = r"[+-]?(?:[1-9][0-9]{0,2}(?:,[0-9]{3})+|[0-9]{1,3})(?:[
 """The pattern of numbers with commas between thousands."""
 UNITS = "%‰$€£¥₩₹₽₺₪₫₴₱฿¢"
 """Signs that may stand before or after all numbers of a column."""
+CURRENCIES = (
+    "AUD", "BRL", "CAD", "CHF", "CNY", "CZK", "DKK", "EUR", "Fr.", "GBP", "HKD", "HUF", "ILS", "INR", "JPY",
+    "KRW", "MXN", "NOK", "NZD", "PLN", "RON", "RUB", "SEK", "SGD", "THB", "TRY", "TWD", "USD", "ZAR",
+)  # fmt: skip
+"""Words that may stand before a number: others are the kind of a code, such as SKU 123 or flat 12."""
 NUMBER_WITH_UNIT = r"([+-]?)\s*UNIT\s*(.+)|(.+?)\s*UNIT"
-"""The pattern of a number beside the sign UNIT; its groups are the number."""
+"""The pattern of a number beside the unit UNIT; its groups are the number."""
 _PLAIN = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?|[+-]?inf(?:inity)?", re.IGNORECASE | re.ASCII)
 _WITH_SEPARATORS = re.compile(NUMBER_WITH_SEPARATORS)
+# A word behind a number may end in an exponent, as in 54 m2.
+_WITH_WORD = re.compile(
+    rf"[+-]?\s*({'|'.join(map(re.escape, CURRENCIES))})\s*[+-]?[\d.,]*\d[\d.,]*"
+    r"|[+-]?[\d.,]*\d[\d.,]*\s*((?:°|[^\W\d_])[^\s\d,]*[23]?)"
+)
 # What may be a number in some notation: these decide what a comma means.
 _OF_DIGITS = re.compile(r"[+-]?[\d.,]*\d[\d.,]*", re.ASCII)
 
@@ -46,7 +56,7 @@ class NumberText:
 
     Attributes:
         has_thousands: Whether commas separate thousands.
-        unit: The sign beside each number, one of `UNITS`; "" for none. 58.1% is read as 58.1.
+        unit: The sign or word beside each number, such as %, CHF or m2; "" for none. 58.1% is read as 58.1.
         missing: Texts that count as missing beside the usual markers, in small letters.
     """
 
@@ -111,8 +121,9 @@ def number_text_of(values: pd.Series, *, min_share: float = NEARLY_NUMBERS) -> N
     """Return how a column of text writes numbers; None if it contains something else.
 
     Commas separate thousands only if every value of digits has them in all of these places: 950 and 1,200,
-    but not 1200 or 1,5 beside these. A sign is a unit only if it stands beside every number. Plain numbers
-    alone are text on purpose, such as codes: a text file would have given them as numbers.
+    but not 1200 or 1,5 beside these. A sign is a unit only if it stands beside every number, a word if it
+    stands beside at least half of them and the others have none. Plain numbers alone are text on purpose,
+    such as codes: a text file would have given them as numbers.
 
     Args:
         values: The column; one of the type category is left as it is.
@@ -138,32 +149,46 @@ def number_text_of(values: pd.Series, *, min_share: float = NEARLY_NUMBERS) -> N
 
 
 def without_units(counts: Mapping[str, int]) -> tuple[dict[str, str], str]:
-    """Return each of some texts without the unit that all numbers among them have, and that unit.
+    """Return each of some texts without the common unit of the numbers among them, and that unit.
 
     Args:
         counts: How often each text occurs.
+
+    Returns:
+        The texts, and the unit as of `number_text_of`; "" for none.
     """
     units = units_of(counts)
-    unit = next(iter(units)) if len(units) == 1 else ""
+    unit = max(units, key=lambda each: (units[each], each), default="")
+    # 54 beside 54 m2 is the same quantity, but 0.5 beside 50% may be a share.
+    is_common = len(units) == 1 or (len(units) == 2 and "" in units and unit not in UNITS)
+    unit = unit if is_common else ""
     return {text: _without_unit(text, unit) for text in counts}, unit
 
 
 def units_of(counts: Mapping[str, int]) -> dict[str, int]:
-    """Return how many of some texts are numbers with each sign of a unit; "" stands for none.
+    """Return how many of some texts are numbers with each unit, a sign or a word; "" stands for none.
 
     Args:
         counts: How often each text occurs.
     """
     found: dict[str, int] = {}
     for text, count in counts.items():
-        unit = next((sign for sign in UNITS if sign in text), "")
+        unit = _unit_in(text)
         if _OF_DIGITS.fullmatch(number := _without_unit(text, unit)) or _PLAIN.fullmatch(number):
             found[unit] = found.get(unit, 0) + count
     return found
 
 
+def _unit_in(text: str) -> str:
+    """Return the sign in a text, or the word beside a number; "" if there is none."""
+    if (sign := next((sign for sign in UNITS if sign in text), "")) or _PLAIN.fullmatch(text):
+        return sign
+    found = _WITH_WORD.fullmatch(text)
+    return "" if found is None else found[1] or found[2]
+
+
 def _without_unit(text: str, unit: str) -> str:
-    """Return a text without the sign of a unit before or after it, or as it is where there is none."""
+    """Return a text without the unit before or after it, or as it is where there is none."""
     found = re.fullmatch(NUMBER_WITH_UNIT.replace("UNIT", re.escape(unit)), text) if unit else None
     return text if found is None else "".join(filter(None, found.groups()))
 

@@ -94,7 +94,7 @@ class TableSummary:
 
 def summarise(
     columns: Mapping[str, pd.Series], target: pd.Series, *, is_classification: bool, max_categories: int,
-    dropped: Sequence[str],
+    dropped: Sequence[str], notes: Sequence[str] = (),
 ) -> TableSummary:  # fmt: skip
     """Summarise a table.
 
@@ -104,6 +104,7 @@ def summarise(
         is_classification: Whether the target is one of classes.
         max_categories: Maximum number of categories that get a column each.
         dropped: The columns that are left out already.
+        notes: What the user should know about how the target is read.
     """
     forms = {name: form for name, column in columns.items() if (form := text_form_of(column)) is not None}
     kinds = [_kind_of(column, forms.get(name), max_categories) for name, column in columns.items()]
@@ -124,7 +125,7 @@ def summarise(
             float(numbers.min()), float(numbers.mean()), float(numbers.max())
         ),
         notes=(
-            *(notes_of_classes(target) if is_classification else ()),
+            *notes, *(notes_of_classes(target) if is_classification else ()),
             *_notes_of_identifiers(named, dropped), *_notes_of_constants(others, dropped),
             *notes_of_columns(columns, forms),
             *(leak.note(f"`{target.name}`", _option_to_drop([*dropped, leak.name])) for leak in leaks),

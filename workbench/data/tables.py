@@ -15,6 +15,7 @@ import numpy as np
 from pydantic import Field
 
 from workbench.data.cache import Cached, cached, file_stamp
+from workbench.data.column_notes import notes_of_numeric_target
 from workbench.data.columns import Column, check_numbers, learn_column, text_form_of
 from workbench.data.number_texts import number_text_of
 from workbench.data.options import DatasetOptions, existing_path
@@ -39,10 +40,10 @@ class TableOptions(DatasetOptions):
     """A table with a target column.
 
     Numbers, times and truth values are standardised, and a missing one becomes the mean beside a column that
-    marks it. Numbers may have thousands separators (1,200), and a unit that all of a column have, such as %
-    or $, which is left out. Beside numbers, `?`, `-`, `NA`, `n/a`, `none` and `null` are missing, as is any
-    other text where at least 95 % of the column are numbers. A time, which may also be text where all of a
-    column are dates in one form, has its place in the year, the week and the day beside it, where the train
+    marks it. Numbers may have thousands separators (1,200), and a unit that all of a column have, such as %,
+    CHF or m2, which is left out. Beside numbers, `?`, `-`, `NA`, `n/a`, `none` and `null` are missing, as is
+    any other text where at least 95 % of the column are numbers. A time, which may also be text where all of
+    a column are dates in one form, has its place in the year, the week and the day beside it, where the train
     rows span these. Other text becomes one column for each category, a missing one being a category; with
     more than `max_categories` it becomes the standardised rank of its frequency.
     """
@@ -150,10 +151,12 @@ class TableOptions(DatasetOptions):
         table = read_table(existing_path(self.path))
         target = _checked_target(table, self)
         is_classification = (self.given_task or detect_task(target)) == "classification"
+        written = column_of(table, self.target)
         return summarise(
             {str(name): column_of(table, name) for name in table.columns if name not in self.unused},
             target,
             is_classification=is_classification, max_categories=self.max_categories, dropped=self.drop,
+            notes=() if is_classification else notes_of_numeric_target(written, self.target),
         )  # fmt: skip
 
     def written_rows(self, num_rows: int) -> tuple[list[str], list[list[str]]] | None:

@@ -46,7 +46,7 @@ class Input(_Part):
         date_format: How dates are written as text: ISO8601, or a format of `strptime`.
         has_missing: Whether values were missing in the training data.
         has_thousands: Whether numbers that are written as text have commas between thousands.
-        unit: The sign beside numbers that are written as text, such as %; "" for none.
+        unit: The sign or word beside numbers that are written as text, such as % or kg; "" for none.
         missing_texts: Texts in place of a number that count as missing, in small letters, beside usual ones
             such as ? and n/a.
         columns: The columns of a table of whose successive rows an array consists.

@@ -142,7 +142,7 @@ def cell(column, text):
     try:
         if column["kind"] == "date":
             return seconds(column, text)
-        return TRUTH[bare] if bare in TRUTH else number(column, bare)
+        return TRUTH[bare] if bare in TRUTH else number(column, text.strip())
     except ValueError:
         raise ValueError(f"{text!r} in the column {column['name']} is not a {column['kind']}") from None
 
