@@ -186,3 +186,16 @@ def test_a_range_with_very_many_values_costs_nothing() -> None:
         assert domain.contains(values[-1])
     assert space.check(space.sample(random.Random(0)))
     assert next(space.grid()) == {"seed": 0, "fine": 0.0, "even": 0}
+
+
+def test_parameters_with_one_value_are_filled_in_and_all_others_that_are_missing_are_named() -> None:
+    space = Space.model_validate({
+        "nap": {"choices": [1.0]}, "half": {"low": 0.5, "high": 0.5}, "rate": {"low": 0.0, "high": 1.0},
+        "kind": {"choices": ["a", "b"]}, "size": {"low": 1, "high": 9, "when": {"kind": "b"}},
+    })  # fmt: skip
+    assert space.check({"rate": 0.5, "kind": "a"}) == {"nap": 1.0, "half": 0.5, "rate": 0.5, "kind": "a"}
+    with pytest.raises(ExperimentError, match="kind: missing; allowed: 'a', 'b'"):
+        space.check({"rate": 0.5, "size": 3})
+    named = r"rate and kind are missing; allowed: rate: numbers from 0.0 to 1.0; kind: 'a', 'b'"
+    with pytest.raises(ExperimentError, match=named):
+        space.check({"size": 3})

@@ -140,15 +140,20 @@ class Space(RootModel[dict[str, WrittenDomain]]):
         """Return `params` in the order of this space if it is a configuration of it.
 
         Raises:
-            ExperimentError: If a parameter is unknown, missing, out of range, or should not exist.
+            ExperimentError: If a parameter is unknown, out of range or should not exist, or one with several
+                values is missing.
         """
         for name in params:
             if name not in self.root:
                 raise ExperimentError("no such parameter", field=name, allowed=list(self.root))
         checked: Params = {}
+        missing: dict[str, Domain] = {}
+        unknown: set[str] = set()  # whether they exist depends on what is missing
         for name in self.order():
             domain = self.root[name]
-            if not self.exists(name, checked):
+            if (missing.keys() | unknown) & domain.when.keys():
+                unknown.add(name)
+            elif not self.exists(name, checked):
                 if name in params:
                     condition = describe_condition(domain.when)
                     raise ExperimentError(
@@ -158,10 +163,19 @@ class Space(RootModel[dict[str, WrittenDomain]]):
                 value = checked[name] = params[name]
                 if not domain.contains(value):
                     raise ExperimentError(f"{value!r} is outside", field=name, allowed=describe(domain))
-            elif isinstance(domain, Fixed):
-                checked[name] = domain.value
+            elif len(first := list(islice(domain.values() or (), 2))) == 1:
+                checked[name] = first[0]
             else:
-                raise ExperimentError("missing", field=name, allowed=describe(domain))
+                missing[name] = domain
+        if len(missing) == 1:
+            ((name, domain),) = missing.items()
+            raise ExperimentError("missing", field=name, allowed=describe(domain))
+        if missing:
+            raise ExperimentError(
+                f"{' and '.join(missing)} are missing",
+                allowed="; ".join(f"{name}: {describe(domain)}" for name, domain in missing.items()),
+                next_step="Give every parameter that is searched a value.",
+            )  # fmt: skip
         return checked
 
     def grid(self) -> Iterator[Params]:

@@ -302,7 +302,7 @@ def test_an_unknown_run_is_one_line_that_names_near_ones(shell: Shell) -> None:
 
     code, out, err = shell("show", run_id[:-2] + "zz")
 
-    assert (code, out) == (1, "")
+    assert (code, out) == (2, "")
     assert err.startswith("error: ")
     assert err.count("\n") == 1
     assert run_id in err
@@ -313,7 +313,7 @@ def test_a_beginning_that_several_runs_share_is_refused(shell: Shell) -> None:
 
     code, _, err = shell("show", "digits-small")
 
-    assert code == 1
+    assert code == 2
     assert all(run_id in err for run_id in run_ids)
 
 
@@ -410,6 +410,8 @@ def test_check_notes_that_nothing_is_searched(shell: Shell) -> None:
     assert "budget.trials: nothing is searched, so 3 trials would be the same one: only one runs" in out
     code, out, _ = shell("check", file, "--no-step", "--set", "budget.trials=1")
     assert (code, "nothing is searched" in out) == (0, False)
+    code, out, _ = shell("check", file, "--no-step", "--trials", "1", "--name", "short", "--time", "5m")
+    assert (code, "valid: short" in out, "nothing is searched" in out) == (0, True, False)
 
 
 @pytest.mark.parametrize(

@@ -130,7 +130,7 @@ def test_a_profile_of_another_bundle_is_refused(shell: Shell) -> None:
 
 def test_a_tier_without_memory_for_the_first_stage_is_refused(shell: Shell) -> None:
     path = write_bundle(shell.folder)
-    path.write_text(FILE.replace("power: 2W", "memory: 50"))
+    path.write_text(FILE.replace("power: 2W", "memory: 50B"))
     assert "tiers.end.memory" in shell("place", "plan", str(path))[2]
 
 

@@ -38,7 +38,7 @@ def test_commands_that_read_take_the_url_and_show_no_password(shell: Shell, url:
     assert "run complete" in told["follow", run_id][1]
     assert f"{url.replace(ESCAPED_PASSWORD, '***')}, 1 runs" in told["doctor",][1]
     code, out, err = shell("show", "nothing", "--store", url)
-    assert code == 1
+    assert code == 2
     assert "Did you mean" in err or "The newest" in err
     assert_hidden(out + err)
 

@@ -163,7 +163,7 @@ def test_a_question_removes_earlier_ones_and_names_commands_that_work(
     named = f"--address {cluster.jobs_address} --store {cluster.folder / 'empty.sqlite'} --token-file"
     assert (code, named in out) == (0, True)
     code, _, err = shell("show", "nothing", *there)
-    assert (code, "there is no run 'nothing'" in err) == (1, True)
+    assert (code, "there is no run 'nothing'" in err) == (2, True)
     code, out, _ = shell("alerts", *there)
     assert (code, "jupyter" in out) == (0, True)
     asked = [

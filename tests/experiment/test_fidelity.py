@@ -79,6 +79,7 @@ def test_what_cannot_work_is_refused_in_words(changes: dict[str, Any], field: st
     ("changes", "words"),
     [
         ({"fidelity": {"epochs": [5, 5]}}, "two whole numbers"),
+        ({"fidelity": {"epochs": [20, 1]}}, "the smaller one first, such as"),
         ({"fidelity": {"epochs": [1, 5, 9]}}, "two whole numbers"),
         ({"fidelity": {"epochs": [1, 5]}, "training": {"epochs": 5}}, "training.epochs, which is given too"),
         ({"fidelity": {"epochs": [1, 5]}, "early_stop": {"pruner": "asha", "grace": 1}}, "early_stop.grace"),

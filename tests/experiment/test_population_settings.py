@@ -8,7 +8,13 @@ import pytest
 
 from workbench.errors import ExperimentError
 from workbench.experiment import Experiment
-from workbench.experiment.populations import changing, ends_of_parts, longest_part, options_of
+from workbench.experiment.populations import (
+    changing,
+    describe_short_budget,
+    ends_of_parts,
+    longest_part,
+    options_of,
+)
 
 MODEL: dict[str, Any] = {
     "model": "mlp", "data": "digits", "objectives": [{"metric": "val_loss", "goal": "minimize"}],
@@ -37,6 +43,17 @@ def test_a_population_has_a_trial_for_each_part_of_each_member() -> None:
     assert Experiment(**MODEL, **sampler(every=10, population=3)).max_configurations() == 9
     assert Experiment(**MODEL, **sampler(), budget={"trials": 12}).max_configurations() == 12
     assert Experiment.from_yaml(tuned.to_yaml()).hash() == tuned.hash()
+
+
+def test_a_budget_that_cannot_train_the_population_is_described_with_what_it_takes() -> None:
+    short = describe_short_budget(
+        Experiment(**MODEL, **sampler(every=10, population=3), budget={"trials": 8})
+    )
+    assert short is not None
+    assert "8 trials cannot train the population to its end, which takes 9" in short
+    enough = Experiment(**MODEL, **sampler(every=10, population=3), budget={"trials": 9})
+    for experiment in (enough, enough.replace(budget={"trials": None}), Experiment(**MODEL)):
+        assert describe_short_budget(experiment) is None
 
 
 def test_of_a_model_changes_what_the_weights_do_not_depend_on() -> None:

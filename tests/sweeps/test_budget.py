@@ -35,15 +35,20 @@ from workbench.sweeps.budget import (
 )
 from workbench.sweeps.conclusion import natural_end
 
+OWN: dict[str, Any] = {
+    "train": "json:dumps",
+    "objectives": [{"metric": "loss", "goal": "minimize"}],
+    "search": {"x": {"low": 0.0, "high": 1.0}},
+}
+POPULATION: dict[str, Any] = {
+    "sampler": {"name": "pbt", "options": {"population": 3, "every": 2, "length": 4}},
+    "search": {"x": {"low": 0.0, "high": 1.0}},
+}
+
 
 def make_history(losses: list[float | None] = [], **fields: Any) -> History:  # noqa: B006
     """A run with one configuration for each loss; None failed. Trial n ends n + 1 s after the start."""
-    settings: dict[str, Any] = {
-        "train": "json:dumps",
-        "objectives": [{"metric": "loss", "goal": "minimize"}],
-        "search": {"x": {"low": 0.0, "high": 1.0}},
-    }
-    return History.of(Experiment(**settings | fields), make_events(losses))
+    return History.of(Experiment(**OWN | fields), make_events(losses))
 
 
 def make_events(losses: Sequence[float | None]) -> list[Event]:
@@ -398,6 +403,14 @@ def test_a_replay_has_nothing_to_be_extended_by_and_ends_when_it_was_told_to() -
             True,
             "every combination was tried",
         ),
+        (
+            [1.0, 2.0, 3.0],
+            POPULATION | {"budget": {"trials": 3}},
+            False,
+            "its budget ended after 3 trials, and training the population to its end takes 6: the best may "
+            "not be trained to its end",
+        ),
+        ([1.0] * 6, POPULATION, True, "the population was trained to its end"),
     ],
 )
 def test_a_run_that_nothing_ended_early_says_what_was_tried(
@@ -405,6 +418,19 @@ def test_a_run_that_nothing_ended_early_says_what_was_tried(
 ) -> None:
     ending = natural_end(make_history(losses, **fields), is_exhausted=is_exhausted)
     assert (ending.state, ending.message) == ("complete", message)
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [({"budget": {"trials": 3}}, "--trials 10"), (POPULATION | {"budget": {"trials": 2}}, "--trials 4")],
+)
+def test_a_run_without_a_complete_trial_names_how_to_extend_it(fields: dict[str, Any], words: str) -> None:
+    history = History.of(
+        Experiment(**OWN | fields),
+        [*make_events([]), TrialProposed(trial=0, params={}, configuration=0, seed=0),
+         TrialProposed(trial=1, params={}, configuration=1, seed=0)],
+    )  # fmt: skip
+    assert next_commands("run", "complete", history) == [f"extend it  workbench extend run {words}"]
 
 
 def test_failures_that_differ_in_numbers_only_are_one_kind() -> None:

@@ -17,6 +17,7 @@ from workbench.store import Store
 from workbench.sweeps import data_notes
 from workbench.sweeps.data_notes import DataNotes
 from workbench.sweeps.ledger import Ledger
+from workbench.sweeps.plan_checks import describe_idle_sharing
 
 
 def experiment_on(data: Any, **fields: Any) -> Experiment:
@@ -82,6 +83,17 @@ def test_other_data_and_data_that_cannot_be_read_are_left_to_the_trials(
 ) -> None:
     assert notes_of(store, "digits") == []
     assert notes_of(store, table | {"path": "nowhere.csv"}) == []
+
+
+def test_a_run_notes_too_few_trials_for_its_population_and_gpus_that_are_not_there(store: Store) -> None:
+    space = {"lr": {"low": 0.1, "high": 1.0}}
+    short = {"sampler": {"name": "pbt", "options": {"population": 4, "every": 2}}, "training": {"epochs": 4}}
+    [note] = notes_of(store, "digits", search=space, budget={"trials": 5}, **short)
+    assert note.startswith("5 trials cannot train the population to its end, which takes 8")
+    sharing = experiment_on("digits", search=space, resources={"per_gpu": 2})
+    assert "no GPU here" in (describe_idle_sharing(sharing, 0) or "")
+    assert describe_idle_sharing(sharing, 1) is None
+    assert describe_idle_sharing(experiment_on("digits", search=space), 0) is None
 
 
 def test_a_run_whose_trials_would_be_the_same_one_notes_that_one_runs(store: Store) -> None:

@@ -68,6 +68,12 @@ MALFORMED: list[tuple[dict[str, Any], str, str]] = [
     ({"training": {"optimizer": "lbfgs"}}, "training.optimizer", "several times in a step"),
     ({"training": {"optimizer": "Muon"}}, "training.optimizer", "matrices only"),
     ({"search": {"optimizer": {"choices": ["sgd", "sparseadam"]}}}, "search.optimizer", "sparse gradients"),
+    (
+        {"objectives": [{"metric": "val_accuracy", "goal": "maximize", "target": 95}]},
+        "objectives.0.target",
+        "never above 1, got 95; allowed: from 0 to 1. Write 0.95.",
+    ),
+    ({"constraints": [{"metric": "val_accuracy", "at_least": 90}]}, "constraints.0.at_least", "Write 0.9."),
     ({"constraints": [{"metric": "val_loss"}]}, "constraints.0", "at_most or at_least"),
     ({"constraints": [{"metric": "val_los", "at_most": 1}]}, "constraints.0.metric", "nothing reports"),
     ({"search": {"lr": {"low": 1.0, "high": 0.1}}}, "search.lr.low", "Swap"),

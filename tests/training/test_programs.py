@@ -153,6 +153,8 @@ def test_a_metric_that_is_never_written_is_named_beside_those_that_were(tmp_path
     command = ["python", "-c", "print('Epoch 1 had a loss 1.4 and Acc@1 72%')"]
     unread = Trial("", tmp_path / "unread", command=command).ended
     assert "such as metrics: {pattern: 'loss (?P<loss>\\S+)'}" in (unread.message or "")
+    silent = Trial("", tmp_path / "silent", command=["true"]).ended
+    assert (silent.message or "").endswith("it wrote no metric at all. It printed nothing.")
     read = Trial("", tmp_path / "read", command=command, metrics={"pattern": r"loss (?P<loss>\S+)"})
     assert [one.values["loss"] for one in read.reports] == [1.4]
 

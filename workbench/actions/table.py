@@ -38,7 +38,8 @@ _JOBS_ADDRESS = Argument(
     metavar="URL",
 )  # fmt: skip
 _PARAMS = Argument(
-    "params", "settings", "Give the value of a searched parameter; repeat the option for each.",
+    "params", "settings", "Give the value of a searched parameter; repeat the option for each that has "
+    "several values.",
     label="Configuration", option="--set", example={"NAME": "VALUE"}, is_required=True, is_positional=True,
 )  # fmt: skip
 _SEARCH = Argument(

@@ -55,6 +55,14 @@ def action_options(*kinds: str) -> Callable[[_Command], _Command]:
     return decorate
 
 
+def experiment_options(command: _Command) -> _Command:
+    """Let a command take the options of `sweep` that change the experiment, and nothing else of it."""
+    for argument in reversed(ACTIONS["sweep"].arguments):
+        if argument.setting is not None or argument.name == "settings":
+            command = _option(argument, is_required=False)(command)
+    return command
+
+
 def _option(argument: Argument, *, is_required: bool) -> Callable[[_Command], _Command]:
     names = (argument.option_name, argument.name)
     if argument.kind == "flag":

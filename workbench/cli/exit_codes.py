@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from workbench.errors import ArgumentError, DataError, ExperimentError, ResourcesError, WorkbenchError
+from workbench.errors import (
+    ArgumentError,
+    DataError,
+    ExperimentError,
+    ResourcesError,
+    RunNotFoundError,
+    WorkbenchError,
+)
 
 if TYPE_CHECKING:
     from workbench.events import RunState
@@ -21,7 +28,7 @@ INTERRUPTED = 130
 MEANINGS = {
     DONE: "done",
     FAILED: "failed",
-    BAD_INPUT: "the experiment, the data or the command line is wrong",
+    BAD_INPUT: "the experiment, the data or the command line is wrong, such as a run that does not exist",
     UNSCHEDULABLE: "the available hardware can never satisfy the request",
     NOTHING_COMPLETE: "the run ended without a complete trial, for example because every trial failed",
     SOME_FAILED: "the run has complete trials, and some of its trials failed",
@@ -31,7 +38,7 @@ MEANINGS = {
 
 def exit_code_of(error: WorkbenchError) -> int:
     """Return the exit code that stands for an error."""
-    if isinstance(error, ExperimentError | ArgumentError | DataError):
+    if isinstance(error, ExperimentError | ArgumentError | DataError | RunNotFoundError):
         return BAD_INPUT
     return UNSCHEDULABLE if isinstance(error, ResourcesError) else FAILED
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from workbench.actions import ACTIONS
+from workbench.actions import ACTIONS, experiment_settings
 from workbench.advisor.advice_lines import lines_of
-from workbench.cli.action_options import action_options
+from workbench.cli.action_options import action_options, experiment_options
 from workbench.cli.automl_result import candidates_table, describe_candidates, result_lines
 from workbench.cli.best_trials import print_best
 from workbench.cli.exit_codes import exit_code_of
@@ -23,7 +23,6 @@ from workbench.cli.options import (
     described,
     example,
     json_option,
-    read_settings,
     run_argument,
     store_option,
     write_for_shell,
@@ -83,9 +82,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("file", required=False)
-@click.option(
-    "--set", "assignments", multiple=True, metavar="NAME=VALUE", help="Change a setting, as in sweep."
-)
+@experiment_options
 @click.option("--schema", is_flag=True, help="Print the JSON schema of experiment files, for editors.")
 @click.option("--memory", is_flag=True, help="Estimate the memory of a trial, without running one.")
 @click.option("--no-step", is_flag=True, help="Do not make the first step of a trial.")
@@ -97,7 +94,7 @@ if TYPE_CHECKING:
     "workbench check --schema > experiment.schema.json",
 )
 def check(
-    file: str | None, assignments: tuple[str, ...], schema: bool, memory: bool, no_step: bool, as_json: bool
+    file: str | None, schema: bool, memory: bool, no_step: bool, as_json: bool, **given: Any
 ) -> int:  # fmt: skip
     """Check an experiment file, with the first step of some trials.
 
@@ -115,8 +112,10 @@ def check(
     from workbench.runs import read_experiment
 
     try:
-        experiment = read_experiment(file, read_settings(assignments))
+        experiment = read_experiment(file, experiment_settings(ACTIONS["sweep"].arguments, given))
+        from workbench.resources import inventory
         from workbench.study import check as check_sampler
+        from workbench.sweeps.plan_checks import describe_idle_sharing
         from workbench.sweeps.preflight import check as check_before_start
 
         check_before_start(experiment)
@@ -131,6 +130,8 @@ def check(
         print_error(error)
         return exit_code_of(error)
     scope, *notes = describe_search(experiment)
+    if (idle := describe_idle_sharing(experiment, len(inventory().gpus))) is not None:
+        notes.append(f"resources.per_gpu: {idle}.")
     notes += [] if table is None else table.notes
     if as_json:
         document: dict[str, Any] = {

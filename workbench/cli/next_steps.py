@@ -21,8 +21,6 @@ def next_commands(run_id: str, state: str, history: History, *, has_report: bool
         offers = [("follow it", command_line("attach", run_id)), ("stop it", command_line("stop", run_id))]
         if state == "waiting":
             offers.append(("start it, if it does not start", command_line("resume", run_id)))
-    elif state == "complete" and has_best and (more := how_to_extend(history)):
-        offers = [("extend it", command_line("extend", run_id, **more))]
     elif state == "complete" and is_compression(history.experiment) and not has_best:
         base = base_of(history.experiment)
         again = {"trial": base[BASE_TRIAL], "limits": {"drop": _LARGER_DROP}}
@@ -33,6 +31,8 @@ def next_commands(run_id: str, state: str, history: History, *, has_report: bool
                 "export", base[BASE_RUN], trial=base[BASE_TRIAL], to="best", format="onnx"
             )),
         ]  # fmt: skip
+    elif state == "complete" and (more := how_to_extend(history)):
+        offers = [("extend it", command_line("extend", run_id, **more))]
     elif state == "failed" and has_nothing_left(history):
         more = how_to_extend(history)
         extend = command_line("extend", run_id, **(more or {}))

@@ -119,8 +119,8 @@ def _as_early_stopping(fields: Mapping[str, Any], values: Any) -> dict[str, Any]
     numbers = values if isinstance(values, list | tuple) and len(values) == 2 else (0, 0)
     if not all(isinstance(each, int) for each in numbers) or not 0 < numbers[0] < numbers[1]:
         raise ExperimentError(
-            "a model is stopped at any epoch after the first of two", field="fidelity.epochs",
-            allowed="two whole numbers, such as [1, 50]",
+            "a model is stopped at any epoch from the first of two to the second", field="fidelity.epochs",
+            allowed="two whole numbers, the smaller one first, such as [1, 50]",
         )  # fmt: skip
     least, most = numbers
     training, stop = fields.get("training") or {}, fields.get("early_stop") or {}

@@ -55,8 +55,15 @@ def parse_price(text: str) -> Price:
 
 
 def price_text(given: Any) -> Any:
-    """Return a price in the form in which it is stored; what is not text is returned as it is."""
-    return str(parse_price(given)) if isinstance(given, str) else given
+    """Return a price in the form in which it is stored; None is returned as it is.
+
+    Args:
+        given: A price, which may be a number written without a currency.
+
+    Raises:
+        ExperimentError: If it is no price.
+    """
+    return None if given is None else str(parse_price(str(given)))
 
 
 def parse_money(given: Any, price: str | None) -> Any:

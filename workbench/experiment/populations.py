@@ -16,6 +16,7 @@ from workbench.errors import ExperimentError, WorkbenchError
 from workbench.experiment.refusals import refusal
 from workbench.experiment.samplers import SamplerOptions
 from workbench.experiment.searched_fields import is_setting, option_of
+from workbench.formatting import format_count
 from workbench.space import Fixed
 
 if TYPE_CHECKING:
@@ -131,6 +132,24 @@ def num_parts(experiment: Experiment) -> int | None:
         return None
     num_members = 1 if isinstance(options, Schedule) else options.population
     return num_members * len(ends_of_parts(experiment, options))
+
+
+def describe_short_budget(experiment: Experiment) -> str | None:
+    """Return a sentence about a limit on trials that ends a population before its members are trained.
+
+    Args:
+        experiment: The experiment.
+
+    Returns:
+        None if it trains no population, or has enough trials for it.
+    """
+    wanted, needed = experiment.budget.trials, num_parts(experiment)
+    if wanted is None or needed is None or wanted >= needed:
+        return None
+    return (
+        f"{format_count(wanted, 'trial')} cannot train the population to its end, which takes {needed}: each "
+        "trial is a part of a member's training; set budget.trials to that, or remove it"
+    )
 
 
 def longest_part(experiment: Experiment) -> int | None:

@@ -81,7 +81,7 @@ class ControlledRun(LabelledRun):
         """Try a given configuration next, and wait up to five seconds for the driver's answer.
 
         Args:
-            params: The value of every searched parameter, by name; fixed parameters may be left out.
+            params: The value of every searched parameter, by name; those with a single value may be left out.
 
         Returns:
             The driver's answer; None if it has not answered yet, and will carry the command out when it can.

@@ -11,6 +11,7 @@ from workbench.actions import suggest
 from workbench.errors import ArgumentError, Suggestion
 from workbench.events import FINISHED_RUN_STATES, RunState, TrialState
 from workbench.experiment.money_units import describe_money, parse_price
+from workbench.experiment.populations import describe_short_budget, num_parts
 from workbench.experiment.same_trials import describe_same_trials, tries_one_configuration
 from workbench.experiment.what_is_trained import longest_training
 from workbench.formatting import compact_duration, counted_noun, format_count
@@ -32,8 +33,8 @@ def describe_search(experiment: Experiment) -> list[str]:
     trials, domains = experiment.max_configurations(), experiment.search.root
     budget = "no limit on trials" if trials is None else format_count(trials, "trial")
     lines = [f"{experiment.name}, {format_count(len(domains), 'parameter')}, {budget}"]
-    if (same := describe_same_trials(experiment)) is not None:
-        lines.append(f"budget.trials: {same}.")
+    limits = (describe_same_trials(experiment), describe_short_budget(experiment))
+    lines += [f"budget.trials: {note}." for note in limits if note is not None]
     lines += _describe_few_whole_numbers(domains)
     early_stop, epochs = experiment.early_stop, longest_training(experiment)
     reads_grace = early_stop.pruner != "none" and not early_stop.kind.compares_repeats
@@ -199,6 +200,9 @@ def how_to_extend(history: History) -> dict[str, Any] | None:
         return {"money": f"{budget.money:g}{parse_price(budget.price).currency}"}
     if history.reason == "plateau" and budget.plateau is not None:
         return {"plateau": budget.plateau}
+    missing = (num_parts(history.experiment) or 0) - history.num_configurations()
+    if missing > 0:  # the parts that train a population to its end
+        return {"trials": missing}
     return None if tries_one_configuration(history.in_force) else {"trials": 10}
 
 

@@ -34,13 +34,18 @@ def natural_end(history: History, *, is_exhausted: bool) -> RunStateChanged:
         history: The run.
         is_exhausted: Whether every configuration has been tried.
     """
-    num_tried = history.num_configurations()
+    num_tried, needed = history.num_configurations(), num_parts(history.experiment)
     if history.replay_of is not None:
         reason, message = "trials", f"all proposals of {history.replay_of} have been tried"
     elif is_exhausted:
-        is_population = num_parts(history.experiment) is not None
-        tried = "the population was trained to its end" if is_population else "every combination was tried"
+        tried = "every combination was tried" if needed is None else "the population was trained to its end"
         reason, message = "exhausted", tried
+    elif needed is not None and num_tried < needed:
+        tried = f"its budget ended after {format_count(num_tried, 'trial')}, and training the population"
+        reason, message = (
+            "trials",
+            f"{tried} to its end takes {needed}: the best may not be trained to its end",
+        )
     elif num_tried == 1:
         reason, message = "trials", "its only configuration was tried"
     else:

@@ -1,4 +1,4 @@
-"""Note once in a run that its trials would be the same one, or what is notable about its table.
+"""Note once in a run what its limit on trials cannot do, or what is notable about its table.
 
 The table is read in a thread, so that no trial waits for it. What is notable is left to the data.
 """
@@ -13,8 +13,11 @@ from workbench.data import summary_of
 from workbench.errors import WorkbenchError
 from workbench.events import Noted
 from workbench.experiment import Component
+from workbench.experiment.populations import describe_short_budget
 from workbench.experiment.same_trials import describe_same_trials
+from workbench.resources import cluster_inventory
 from workbench.sweeps.ledger import Ledger
+from workbench.sweeps.plan_checks import describe_idle_sharing
 
 logger = logging.getLogger(__name__)
 
@@ -32,12 +35,17 @@ class DataNotes:
         self._found: Future[tuple[str, ...]] | None = None
 
     def begin(self) -> None:
-        """Record that trials cannot differ, and start to read the table."""
+        """Record that trials cannot differ, or are too few for a population, and start to read the table."""
         experiment = self._ledger.history.experiment
         if self._ledger.history.trials:
             return
-        if (same := describe_same_trials(experiment)) is not None:
-            self._ledger.record(Noted(level="warning", message=same))
+        notes = [describe_same_trials(experiment), describe_short_budget(experiment)]
+        if experiment.resources.per_gpu not in (1, "auto"):  # of auto it is noted what was measured
+            idle = describe_idle_sharing(experiment, cluster_inventory().num_gpus)
+            notes.append(None if idle is None else f"resources.per_gpu: {idle}")
+        for note in notes:
+            if note is not None:
+                self._ledger.record(Noted(level="warning", message=note))
         data = experiment.data
         if data is None or data.is_reference:
             return

@@ -17,6 +17,8 @@ from workbench.models.estimators import is_from_library
 from workbench.registry import Registry
 from workbench.sweeps.unknown_names import unknown
 
+SHARES = frozenset({"accuracy", "top5_accuracy", "balanced_accuracy", "macro_f1"})
+"""Metrics between 0 and 1."""
 LOOP_METRICS = ("train_loss", "val_loss")
 _TASK_NAMES: dict[Task, str] = {
     "classification": "classification",
@@ -59,7 +61,7 @@ def _check_fits_task(component: Component, registry: Registry, task: Task | None
 
 
 def check_what_is_reported(experiment: Experiment) -> None:
-    """Refuse objectives and constraints on metrics that the training loop does not report."""
+    """Refuse objectives and constraints on metrics, or values of these, that no training reports."""
     if experiment.makes_own_steps:
         return  # only its code states what it measures
     model = experiment.model
@@ -93,6 +95,23 @@ def check_what_is_reported(experiment: Experiment) -> None:
         if metric not in reported:
             because = "" if task is None else f": the task of the data is {_TASK_NAMES[task]}"
             raise unknown(field, f"nothing reports {metric!r}{because}", reported)
+    _check_targets(experiment)
+
+
+def _check_targets(experiment: Experiment) -> None:
+    """Refuse values of a share that no training can reach: 95 where 0.95 is meant."""
+    own = {f"val_{metric.short_name}" for metric in experiment.own_metrics if metric.is_reference}
+    wanted = [(f"objectives.{index}.target", each.metric, each.target)
+              for index, each in enumerate(experiment.objectives)]  # fmt: skip
+    for index, limit in enumerate(experiment.constraints):
+        wanted += [(f"constraints.{index}.{name}", limit.metric, getattr(limit, name))
+                   for name in ("at_least", "at_most")]  # fmt: skip
+    for field, metric, value in wanted:
+        if value is not None and value > 1 and metric.removeprefix("val_") in SHARES and metric not in own:
+            raise ExperimentError(
+                f"{metric} is a share and never above 1, got {value:g}", field=field, allowed="from 0 to 1",
+                next_step=f"Write {value / 100:g}." if value <= 100 else None,
+            )  # fmt: skip
 
 
 def reported_metrics(named: list[str], task: Task | None, *, is_federated: bool = False) -> list[str]:

@@ -53,8 +53,8 @@ def outcome_of(
     missing = _missing(reports, experiment, task) if task.rank == 0 else None
     if missing is None:
         return Outcome("complete", reports.step, reports.values)
-    seen = f"it wrote: {', '.join(reports.names)}" if reports.names else _describe_silence(missing)
     last = "\n".join(_lines(tail)[-NUM_LAST_LINES:])
+    seen = f"it wrote: {', '.join(reports.names)}" if reports.names else _describe_silence(missing, last)
     printed = f"\nIts last lines:\n{last}" if last else ". It printed nothing."
     return Outcome(
         "failed", reports.step, reports.values, "error",
@@ -62,9 +62,13 @@ def outcome_of(
     )  # fmt: skip
 
 
-def _describe_silence(missing: str) -> str:
+def _describe_silence(missing: str, last_lines: str) -> str:
     example = f"metrics: {{pattern: '{missing} (?P<{missing}>\\S+)'}}"
-    hint = f", or in a form that needs a pattern, such as {example}" if missing.isidentifier() else ""
+    hint = (
+        f", or in a form that needs a pattern, such as {example}"
+        if last_lines and missing.isidentifier()
+        else ""
+    )
     return f"it wrote no metric at all{hint}"
 
 

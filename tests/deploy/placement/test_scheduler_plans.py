@@ -79,7 +79,7 @@ def test_a_plan_that_is_full_is_never_called_the_fastest() -> None:
 def test_nothing_is_recommended_beyond_the_limits() -> None:
     given = system().with_load(0.5)
     plans = expected_plans(given, 0.05)
-    assert recommend(plans, Objective(p95_latency=1e-6)) is None
+    assert recommend(plans, Objective(p95_latency="1us")) is None
     assert "No scheduler meets place.objective" in verdict(given, plans, None)[0]
     assert any(
         line.startswith("With end-cloud, cloud reaches the load") for line in verdict(given, plans, None)

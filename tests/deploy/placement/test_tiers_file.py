@@ -34,6 +34,32 @@ def test_units_are_read_into_plain_ones(tmp_path: Path) -> None:
     assert list(found.tiers) == ["end", "edge", "cloud"]
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "field", "written"),
+    [
+        ("rtt: 5ms", "rtt: 20", "links.end-edge.rtt", "20ms"),
+        ("20Mbit", "1", "links.end-edge.bandwidth", "1Mbit"),
+        ("0.5uJ/B", "0.5", "links.end-edge.energy", "0.5uJ/B"),
+        ("64MB", "64", "tiers.end.memory", "64MB"),
+        ("2W", "'2.0'", "tiers.end.power", "2.0W"),
+        ("0.1/s", "0.1", "tiers.end.arrivals", "0.1/s"),
+        ("100ms", "100", "place.objective.p95_latency", "100ms"),
+        ("busy: 0.7", "timeout: 1", "place.timeout", "1s"),
+    ],
+)
+def test_a_number_without_a_unit_is_refused_with_the_usual_one(
+    old: str, new: str, field: str, written: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ExperimentError, match="has no unit") as caught:
+        read(tmp_path, WHOLE.replace(old, new))
+    assert caught.value.field == field
+    assert caught.value.next_step == f"Write {written} if that is meant."
+
+
+def test_nothing_needs_no_unit(tmp_path: Path) -> None:
+    assert read(tmp_path, WHOLE.replace("rtt: 5ms", "rtt: 0")).links_in_order()[0].rtt == 0.0
+
+
 @pytest.mark.parametrize("models", ["{end: small}", "{end: small, cloud: best}"])
 def test_models_stand_before_that_of_from(models: str, tmp_path: Path) -> None:
     found = read(tmp_path, WHOLE.replace("from: best", f"from: best, models: {models}"))

@@ -6,6 +6,7 @@ What follows from the file is left to `prediction`, `played_queues` and `workben
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -22,7 +23,26 @@ from workbench.refusals import findings
 
 HERE = "here"
 _HOLDS = "a file of tiers: tiers, links, place, privacy"
-Seconds = Annotated[PositiveFloat, BeforeValidator(parse_duration_s), unit("s")]
+_NUMBER = re.compile(r"\d+(?:\.\d*)?(?:e[+-]?\d+)?")
+
+
+def _needs_unit(usual: str) -> BeforeValidator:
+    """Refuse a number other than 0 without a unit, as nobody means 20 s of latency, or 1 bit/s, by it.
+
+    Args:
+        usual: The unit that is suggested.
+    """
+
+    def check(given: Any) -> Any:
+        text = str(given).strip()
+        if isinstance(given, bool) or not _NUMBER.fullmatch(text) or float(text) == 0.0:
+            return given
+        raise ExperimentError(
+            f"{text} has no unit", allowed="a number with its unit",
+            next_step=f"Write {text}{usual} if that is meant.",
+        )  # fmt: skip
+
+    return BeforeValidator(check)
 
 
 def _quantity(spellings: tuple[str, ...], allowed: str) -> BeforeValidator:
@@ -30,15 +50,22 @@ def _quantity(spellings: tuple[str, ...], allowed: str) -> BeforeValidator:
 
 
 Bandwidth = Annotated[
-    PositiveFloat, _quantity(("bit", "bit/s", "bps"), "such as 20Mbit, 1Gbit/s, 250kbit"), unit("bit/s")
-]
-Power = Annotated[PositiveFloat, _quantity(("W",), "such as 2W, 500mW"), unit("W")]
+    PositiveFloat, _quantity(("bit", "bit/s", "bps"), "such as 20Mbit, 1Gbit/s, 250kbit"),
+    _needs_unit("Mbit"), unit("bit/s"),
+]  # fmt: skip
+Seconds = Annotated[PositiveFloat, BeforeValidator(parse_duration_s), _needs_unit("s"), unit("s")]
+Power = Annotated[PositiveFloat, _quantity(("W",), "such as 2W, 500mW"), _needs_unit("W"), unit("W")]
 EnergyPerByte = Annotated[
-    float, Field(ge=0), _quantity(("J/B",), "such as 0.5uJ/B, 40nJ/B"), unit("J/B")
+    float, Field(ge=0), _quantity(("J/B",), "such as 0.5uJ/B, 40nJ/B"), _needs_unit("uJ/B"), unit("J/B")
+]  # fmt: skip
+Latency = Annotated[
+    Literal["min"] | PositiveFloat | None,
+    BeforeValidator(lambda given: given if given == "min" else parse_duration_s(given)), _needs_unit("ms"),
+    unit("s"),
 ]  # fmt: skip
 Label = Annotated[str, BeforeValidator(lambda given: str(given) if type(given) is int else given)]
 """The name of a class, which may be a number."""
-Arrivals = Annotated[PositiveFloat, BeforeValidator(parse_rate_per_s), unit("1/s")]
+Arrivals = Annotated[PositiveFloat, BeforeValidator(parse_rate_per_s), _needs_unit("/s"), unit("1/s")]
 
 
 class Tier(Section):
@@ -49,7 +76,9 @@ class Tier(Section):
         default=HERE, min_length=1,
         description="`here`, or the file that `workbench place profile` wrote on such a machine.",
     )  # fmt: skip
-    memory: OptionalBytes = Field(default=None, description="Memory of one machine that models may take.")
+    memory: Annotated[OptionalBytes, _needs_unit("MB")] = Field(
+        default=None, description="Memory of one machine that models may take."
+    )
     power: Power | None = Field(default=None, description="Power of one machine while it computes.")
     arrivals: Arrivals | None = Field(
         default=None, description="Requests that begin at one machine; of the first tier only."
@@ -61,8 +90,8 @@ class Link(Section):
     """The connection of one machine of a tier with the next tier."""
 
     bandwidth: Bandwidth | None = Field(default=None, description="Bits per second in each direction.")
-    rtt: Annotated[float, Field(ge=0), BeforeValidator(parse_duration_s), unit("s")] = Field(
-        default=0.0, description="Time of an empty message there and back."
+    rtt: Annotated[float, Field(ge=0), BeforeValidator(parse_duration_s), _needs_unit("ms"), unit("s")] = (
+        Field(default=0.0, description="Time of an empty message there and back.")
     )
     energy: EnergyPerByte | None = Field(default=None, description="Energy that the sender spends on a byte.")
     trace: str | None = Field(
@@ -82,7 +111,7 @@ class Link(Section):
 class Objective(Section):
     """What the recommended plan must keep to, and what it makes best."""
 
-    p95_latency: Literal["min"] | Seconds | None = Field(
+    p95_latency: Latency = Field(
         default=None, description="The time within which 95 of 100 requests are answered, or `min`."
     )
     accuracy: Literal["max"] | Annotated[float, Field(gt=0, le=1)] = Field(
