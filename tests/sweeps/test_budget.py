@@ -407,8 +407,8 @@ def test_a_replay_has_nothing_to_be_extended_by_and_ends_when_it_was_told_to() -
             [1.0, 2.0, 3.0],
             POPULATION | {"budget": {"trials": 3}},
             False,
-            "its budget ended after 3 trials, and training the population to its end takes 6: the best may "
-            "not be trained to its end",
+            "its budget ended after 3 of the 6 trials that train the population to its end: the best may be "
+            "trained in part only",
         ),
         ([1.0] * 6, POPULATION, True, "the population was trained to its end"),
     ],

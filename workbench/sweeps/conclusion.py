@@ -41,11 +41,8 @@ def natural_end(history: History, *, is_exhausted: bool) -> RunStateChanged:
         tried = "every combination was tried" if needed is None else "the population was trained to its end"
         reason, message = "exhausted", tried
     elif needed is not None and num_tried < needed:
-        tried = f"its budget ended after {format_count(num_tried, 'trial')}, and training the population"
-        reason, message = (
-            "trials",
-            f"{tried} to its end takes {needed}: the best may not be trained to its end",
-        )
+        missing = f"{num_tried} of the {needed} trials that train the population to its end"
+        reason, message = "trials", f"its budget ended after {missing}: the best may be trained in part only"
     elif num_tried == 1:
         reason, message = "trials", "its only configuration was tried"
     else:
