@@ -144,7 +144,7 @@ def test_a_measured_value_beyond_what_the_model_expects_is_stated_as_such():
 def test_a_rate_that_no_rule_changes_is_the_same_at_every_batch():
     known = advice()
     known["choice"] |= {"lr_rule": "constant", "warmup_epochs": None}
-    assert "learning rate   0.003, the same at every batch" in lines_of(known)
+    assert "learning rate   0.003, the same at larger batches" in lines_of(known)
 
 
 @given(

@@ -110,6 +110,13 @@ def test_what_was_timed_replaces_its_prediction_and_the_fastest_comes_first() ->
     assert {name for name, each in by_name.items() if each.is_exact} == {"allreduce"}
 
 
+def test_predictions_are_no_more_certain_than_the_step_that_they_rest_on() -> None:
+    event = measured("1 Gbit/s").model_copy(update={"step_time_spread_s": 0.03})
+    for each in forecast_exchanges([event]):
+        assert each.step_time_s.high >= each.step_time_s.value + 0.03
+        assert each.step_time_s.low <= max(0.0, each.step_time_s.value - 0.03)
+
+
 def test_waiting_for_a_slow_worker_speaks_for_no_exchange() -> None:
     quiet = measured("1 Gbit/s")
     expected = {each.exchange: each.step_time_s.value for each in forecast_exchanges([quiet])}

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,25 @@ def test_another_separator_than_a_comma_is_named(separator: str, name: str, tmp_
     table = "gpus,step_time_s\n1,2\n".replace(",", separator)
     with pytest.raises(DataError, match=f"are separated by {name}; allowed: commas"):
         read_table(write(tmp_path, table), *COLUMNS)
+
+
+@pytest.mark.parametrize(
+    ("heads", "said"),
+    [
+        ("GPUs,step_time_s", r"Did you mean 'GPUs'\? Name it gpus\.$"),
+        ("gpus,Step time s", r"Did you mean 'Step time s'\? Name it step_time_s\.$"),
+        (
+            "gpus,step_time_ms",
+            r"Did you mean 'step_time_ms'\? Name it step_time_s, if it holds that, in that",
+        ),
+    ],
+)
+def test_a_column_in_other_case_or_with_spaces_or_another_unit_is_suggested(
+    heads: str, said: str, tmp_path: Path
+) -> None:
+    with pytest.raises(DataError, match="has no column") as raised:
+        read_table(write(tmp_path, f"{heads}\n1,0.5\n"), *COLUMNS)
+    assert re.search(said, raised.value.next_step or "")
 
 
 def test_a_file_that_is_not_there_or_no_text_is_refused(tmp_path: Path) -> None:

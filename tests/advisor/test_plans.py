@@ -153,7 +153,10 @@ def test_memory_that_does_not_grow_with_the_batch_is_flat() -> None:
     need = known.memory(plan_with(PLAIN, 1, 32))
     assert need is not None
     assert need.value == 500
-    assert need.measured
+    assert not need.measured, "it lies between measured ones"
+    at_measured = known.memory(plan_with(PLAIN, 1, 64))
+    assert at_measured is not None
+    assert at_measured.measured
 
 
 def test_step_times_of_other_plans_follow_from_measured_ones() -> None:

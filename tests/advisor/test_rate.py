@@ -83,6 +83,12 @@ def test_adascale_goes_from_linear_where_all_is_noise_to_constant_where_none_is(
         advise("sgd", 0.1, 64, 1024, "adascale")
 
 
+def test_adascale_for_a_smaller_batch_states_that_another_rule_is_used() -> None:
+    advice = advise("sgd", 0.1, 128, 64, "adascale")
+    assert advice.rule == "sqrt"
+    assert "AdaScale is defined for larger batches only" in advice.reason
+
+
 @pytest.mark.parametrize(
     ("optimizer", "ratio", "beta1", "highest"),
     [("adamw", 16, 0.9, 10), ("adamw", 10, 0.9, 10), ("adam", 64, 0.95, 20), ("rmsprop", 200, 0.9, 100)],

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from workbench.advisor.plan_tables import read_plans
 from workbench.advisor.step_time_tables import predict_step_times, read_measured, read_points
 from workbench.errors import DataError
 from workbench.performance.step_time import Measurement, Point
@@ -30,13 +31,20 @@ def test_measured_rows_are_read_with_what_is_known_of_them(tmp_path: Path) -> No
     ]
 
 
+def test_a_file_without_plans_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "plans.csv"
+    path.write_text("nodes,gpus,micro_batch\n")
+    for read in (read_points, read_plans):
+        with pytest.raises(DataError, match="holds no plan to predict"):
+            read(path)
+
+
 def test_points_are_read_and_answered_in_order(tmp_path: Path) -> None:
     points = read_points(write(tmp_path, "gpus,nodes,micro_batch,accumulation\n4,1,64,2\n1,1,32,1\n"))
     assert points == [Point(Topology((4,)), 64.0, 2), Point(Topology((1,)), 32.0, 1)]
     measured = read_measured(write(tmp_path, "nodes,gpus,micro_batch,step_time_s\n1,1,32,0.1\n1,4,32,.15\n"))
     larger, smaller = predict_step_times(measured, points)
     assert larger.step_time_s > smaller.step_time_s == pytest.approx(0.1, rel=0.02)
-    assert read_points(write(tmp_path, "nodes,gpus,micro_batch\n")) == []
 
 
 @pytest.mark.parametrize(
@@ -52,7 +60,7 @@ def test_points_are_read_and_answered_in_order(tmp_path: Path) -> None:
         ),
         (
             "nodes,gpus,micro_batch,step_time_s,gpus_per_node\n2,8,8,1,8\n",
-            "line 2, column gpus_per_node: 8 means 1 nodes, not 2",
+            "line 2, column gpus_per_node: 8 means 1 node, not 2",
         ),
         (
             "nodes,gpus,micro_batch,step_time_s,gpus_per_node\n2,8,8,1,4/4\n",

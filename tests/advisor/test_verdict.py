@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from workbench.advisor.advice import Advice
+from workbench.advisor.advice import Advice, Estimate
+from workbench.advisor.candidates import describe_contradiction
 from workbench.advisor.choices import believed_rate, choices_of
 from workbench.advisor.plans import Knowledge
 from workbench.advisor.proposals import RatedPlan
@@ -67,7 +68,19 @@ def test_where_no_candidate_came_to_an_evaluation_the_models_answer_and_say_so()
     assert advice.choice.time_to_target_s is None
     assert any("no candidate reached its first evaluation" in text for text in advice.would_change)
     assert any("compiling takes 12 s" in text for text in advice.measured)
-    assert advice.choice.reasons[0] == "7,619 samples/s predicted by the model of step times"
+    assert advice.choice.reasons[0] == "7,619 samples/s measured"
+
+
+@pytest.mark.parametrize(
+    ("value", "low", "high", "said"),
+    [(1.0, 1.0, 3.6, "3.6 times shorter"), (5.0, 2.0, 5.0, "2.5 times longer"), (2.0, 1.0, 9.0, None),
+     (1.0, 1.0, 1.9, None), (1.0, 1.0, 1.0, None), (1.0, 0.0, 1.0, None)],
+)  # fmt: skip
+def test_a_measured_step_that_contradicts_the_model_is_named(
+    value: float, low: float, high: float, said: str | None
+) -> None:
+    doubt = describe_contradiction(Estimate(value, low, high))
+    assert doubt is None if said is None else said in (doubt or "")
 
 
 def test_where_no_value_is_finite_nothing_is_recommended() -> None:

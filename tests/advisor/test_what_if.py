@@ -61,6 +61,12 @@ def test_a_plan_that_was_measured_is_told_as_it_was() -> None:
     assert told["limits"] == []
 
 
+def test_memory_on_more_workers_than_were_measured_is_estimated() -> None:
+    found = models().answer(PlanQuery(workers=8, global_batch=128))
+    assert found["memory_bytes"]["value"] == pytest.approx(peak_bytes(16))
+    assert found["memory_bytes"]["measured"] is False
+
+
 def test_a_plan_between_measured_ones_is_predicted_within_its_interval() -> None:
     told = models().answer(PlanQuery(workers=2, micro_batch=96, global_batch=192))
     step = told["step_time_s"]

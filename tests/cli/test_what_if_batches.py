@@ -75,6 +75,16 @@ def test_guesses_and_doubtful_batches_are_noted_beside_the_answer(shell: Shell) 
     assert "times the noise scale" in err
 
 
+def test_notes_name_the_micro_batch_that_was_not_measured_and_noise_that_is_left_out(shell: Shell) -> None:
+    small = "nodes,gpus,micro_batch,step_time_s\n1,1,8,0.1\n1,2,8,0.12\n1,4,8,0.15\n"
+    noise = NOISE + "256,300,1,-4\n"
+    _, out, err = shell(*batch_words(shell.folder, measured=small, noise=noise))
+    note = " ".join(err.split())
+    assert "was measured on 4 GPUs of 1 node, only 8" in note
+    assert "1 row is left out, with a grad_sqr or grad_var of 0 or less" in note
+    assert "relative time" in out
+
+
 def test_the_end_of_the_training_can_be_told(shell: Shell) -> None:
     def steps(*more: str) -> float:
         ranking = shell.json(*batch_words(shell.folder, *more))["ranking"]
@@ -110,6 +120,12 @@ def test_the_budget_for_people_says_what_to_run_and_what_to_choose(shell: Shell)
     )
     assert code == 0
     assert "choose batch 64" in out
+    _, out, _ = shell(*budget_words(shell.folder))
+    assert "is a guess until one does" in out
+    assert "so far, choose" not in out
+    _, out, _ = shell(*budget_words(shell.folder, runs=NO_RUNS + "32,\n"))
+    assert "No batch can be chosen yet" in out
+    assert "No batch is left" not in out
     everything = NO_RUNS + "32,\n64,\n128,\n256,\n"
     assert "No batch is left" in shell(*budget_words(shell.folder, runs=everything))[1]
     failed = shell.json(*budget_words(shell.folder, runs=everything))
@@ -155,6 +171,8 @@ RATE = ["what-if", "lr", "--optimizer", "sgd", "--lr", "0.1", "--from-batch", "6
         (lambda _: [*RATE, "--rule", "adascale"], "--noise-scale"),
         (lambda _: [*RATE, "--optimizer", "sdg"], "sdg"),
         (lambda _: [*RATE, "--lr", "-0.1"], "-0.1"),
+        (lambda _: [*RATE, "--lr", "nan"], "not a finite number"),
+        (lambda _: [*RATE, "--lr", "inf"], "not a finite number"),
     ],
 )
 def test_what_is_malformed_is_refused_with_where_it_is(

@@ -28,6 +28,9 @@ def test_a_stored_advice_is_asked_for_another_plan(shell: Shell, advised: str) -
     assert code == 0
     assert "256 = 64 x 1 x 4" in out
     assert "beyond what was measured" in err
+    _, out, err = shell("what-if", "plan", advised, "--workers", "1024", "--batch", "4096")
+    assert "a worker, estimated" in out
+    assert "1024 workers need a larger one" in err
 
 
 def test_the_last_run_is_the_newest_with_advice(shell: Shell, advised: str) -> None:

@@ -58,3 +58,7 @@ def test_the_last_run_is_the_newest_that_timed_steps_advice_or_not(shell: Shell)
         append(store, advice, [request, *CHEAP, RunStateChanged(state="complete")])
     assert shell.json("what-if", "scale", "last") == shell.json("what-if", "scale", advice)
     assert shell("what-if", "scale", sweep)[0] == 2
+    with Store.open(None) as store:
+        alone = [each for each in CHEAP if each.plan["workers"] == 1]
+        append(store, store.create_run(make_experiment()), [*alone, RunStateChanged(state="complete")])
+    assert shell.json("what-if", "scale", "last") == shell.json("what-if", "scale", advice)

@@ -241,7 +241,7 @@ def _describe_rate(candidate: Mapping[str, Any]) -> str:
     warmup_epochs = finite(candidate.get("warmup_epochs"))
     words = ["unknown" if rate is None else format_number(rate)]
     if rule:
-        words.append("the same at every batch" if rule == "constant" else f"rule {rule}")
+        words.append("the same at larger batches" if rule == "constant" else f"rule {rule}")
     if warmup_epochs:
         words.append(f"warm-up over {format_number(warmup_epochs)} {counted_noun(warmup_epochs, 'epoch')}")
     return ", ".join(words)

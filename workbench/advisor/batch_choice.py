@@ -7,12 +7,14 @@ extrapolated over the whole of it (`performance.noise_course`).
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from workbench.advisor.tables import Column, finite_number, positive_number, positive_whole_number, read_table
 from workbench.errors import DataError, ResourcesError
+from workbench.formatting import format_count
 from workbench.performance.noise_trajectory import NoiseCourse
 
 # How many ways to accumulate are compared: more micro steps than are needed are rarely faster.
@@ -86,10 +88,11 @@ class SeenNoise:
 
 
 def read_noise(path: Path, batches: Sequence[int], reference_batch: int | None = None) -> SeenNoise:
-    """Read the noise of a training in progress; rows with a signal of 0 or less are left out.
+    """Read the noise of a training in progress; a row with no signal or no noise is left out and noted.
 
     Args:
-        path: A table of `global_batch`, `progress`, `grad_sqr` and `grad_var`.
+        path: A table of `global_batch`, `progress` in steps of the reference batch, `grad_sqr`, the squared
+            norm of the true gradient, and `grad_var`, the variance of the gradient of one reference batch.
         batches: The batches to compare.
         reference_batch: The batch that progress and gradients are referred to; None for the smallest of all.
 
@@ -117,6 +120,10 @@ def read_noise(path: Path, batches: Sequence[int], reference_batch: int | None =
             allowed="one row or more with grad_sqr and grad_var greater than 0",
             next_step="Train on, or measure over more steps",
         )
+    num_left_out = len(rows) - sum(len(seen) for _, seen in scales.values())
+    if num_left_out:
+        left_out = format_count(num_left_out, "row is", "rows are")
+        warnings.warn(f"{path}: {left_out} left out, with a grad_sqr or grad_var of 0 or less", stacklevel=2)
     return SeenNoise(reference, scales)
 
 

@@ -16,6 +16,7 @@ from workbench.planning.settings import resolve
 
 PREDICTED = 2.0
 """What a predicted time to a target may be off by, beyond its step time."""
+_CONTRADICTS = 2.0
 
 
 def candidate_of(
@@ -65,3 +66,21 @@ def candidate_of(
         time_to_target_s=time_s,
         reasons=tuple(reasons),
     )
+
+
+def describe_contradiction(step: Estimate) -> str | None:
+    """Describe by how much a measured step contradicts the model of the other plans; None unless by a lot.
+
+    Args:
+        step: As `Knowledge.step_times` returns it: a measured one beyond the model is an end of its interval.
+    """
+    if step.value == step.low:
+        how, shorter_s, longer_s = "shorter", step.value, step.high
+    elif step.value == step.high:
+        how, shorter_s, longer_s = "longer", step.low, step.value
+    else:
+        return None
+    if longer_s < _CONTRADICTS * shorter_s or shorter_s <= 0.0:
+        return None
+    times = f"{longer_s / shorter_s:.1f} times"
+    return f"the measured step is up to {times} {how} than other plans let expect: measure it again"

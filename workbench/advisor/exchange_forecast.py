@@ -66,7 +66,7 @@ def forecast_exchanges(
     Raises:
         ExperimentError: If no links were swept, or no plan of these workers was timed with `ddp`.
     """
-    swept = [each for each in measured if each.all_reduce_s and each.exchanges]
+    swept = _swept(measured)
     if not swept:
         raise ExperimentError(
             "no links between workers were measured",
@@ -97,6 +97,15 @@ def forecast_exchanges(
         )  # fmt: skip
     plan, reference = max(usual, key=lambda item: (item[0].micro_batch == micro_batch, item[0].micro_batch))
     return _forecast(links, plan, reference, latest.exchanges, dict(alike))
+
+
+def has_swept_links(measured: Sequence[PlanMeasured]) -> bool:
+    """Return whether the links between workers were measured."""
+    return bool(_swept(measured))
+
+
+def _swept(measured: Sequence[PlanMeasured]) -> list[PlanMeasured]:
+    return [each for each in measured if each.all_reduce_s and each.exchanges]
 
 
 def worth_timing(measured: Sequence[PlanMeasured], names: Iterable[str]) -> set[str]:
@@ -201,6 +210,8 @@ def _forecast(
     # All replicas wait for the slowest one, however little they send.
     straggling_s = min(reference.straggling_s or 0.0, waited_s)
     computes_s = reference.step_time_s - waited_s + straggling_s
+    # A prediction is no more certain than the measured step that it rests on.
+    reference_spread_s = reference.step_time_spread_s or 0.0
     usual = links.agreement_s(exchanges[USUAL], plan.replicas) if USUAL in exchanges else None
     # Part of what is sent during the backward pass hides behind it; a shared link may also be slower.
     seen = (waited_s - straggling_s) / usual[0] if usual is not None and usual[0] > 0.0 else 1.0
@@ -217,7 +228,7 @@ def _forecast(
             computes_s + (sends_s * factor + float(traffic["compute_s"])) / steps
             for factor in (1.0, 1.0 / width, width)
         )
-        estimate = Estimate(value, low, high)
+        estimate = Estimate(value, max(0.0, low - reference_spread_s), high + reference_spread_s)
         if exact is not None and exact.step_time_s is not None:
             spread_s = exact.step_time_spread_s or 0.0
             took_s = exact.step_time_s

@@ -8,12 +8,14 @@ from typing import Any
 
 from workbench.advisor.tables import (
     Column,
+    check_has_plans,
     positive_number,
     positive_whole_number,
     read_heads,
     read_objects,
 )
 from workbench.errors import DataError
+from workbench.formatting import format_count
 from workbench.performance.parallel_plans import ModelShape, ParallelPlan
 from workbench.performance.parallel_step_time import MeasuredStep, predict_steps
 from workbench.performance.plan_memory import MeasuredPeak, MemoryPrediction, predict_memory
@@ -96,20 +98,22 @@ def plan_of(row: dict[str, Any]) -> ParallelPlan:
         replicas, left = divmod(gpus or stages * tensor, stages * tensor)
         if left or not replicas:
             raise DataError(
-                f"{gpus} GPUs cannot be divided into {stages} stages x {tensor} tensor parts",
+                f"{format_count(gpus or 0, 'GPU')} cannot be divided into {stages} stages x "
+                f"{tensor} tensor parts",
                 field="gpus",
                 allowed=f"a multiple of {stages * tensor}",
             )
     num_workers = replicas * stages * tensor
     if gpus is not None and gpus != num_workers:
         raise DataError(
-            f"{replicas} replicas x {stages} stages x {tensor} tensor parts are not {gpus} GPUs",
+            f"{replicas} replicas x {stages} stages x {tensor} tensor parts are not "
+            f"{format_count(gpus, 'GPU')}",
             field="gpus",
             allowed=str(num_workers),
         )
     if num_workers < nodes:
         raise DataError(
-            f"{num_workers} GPUs cannot be on {nodes} nodes",
+            f"{format_count(num_workers, 'GPU')} cannot be on {format_count(nodes, 'node')}",
             field="nodes",
             allowed=f"from 1 to {num_workers}",
         )
@@ -125,9 +129,9 @@ def read_plans(path: Path) -> list[ParallelPlan]:
         path: A CSV file with any of the columns of `PLAN`; one that lacks is 1, or unknown for a shape.
 
     Raises:
-        DataError: If a cell is not what its column holds, or a row contradicts itself.
+        DataError: If a cell is not what its column holds, a row contradicts itself, or there is no row.
     """
-    return read_objects(path, plan_of, *PLAN)
+    return check_has_plans(path, read_objects(path, plan_of, *PLAN))
 
 
 def read_measured_steps(path: Path) -> list[MeasuredStep]:
@@ -151,8 +155,8 @@ def predict_divided_steps(measured: Path, points: Path) -> tuple[list[ParallelPl
     Raises:
         DataError: If a file cannot be understood, or nothing was measured.
     """
-    plans = read_plans(points)
-    return plans, predict_steps(read_measured_steps(measured), plans)
+    steps, plans = read_measured_steps(measured), read_plans(points)
+    return plans, predict_steps(steps, plans)
 
 
 def read_measured_peaks(path: Path) -> list[MeasuredPeak]:
@@ -173,8 +177,8 @@ def predict_peaks(measured: Path, points: Path) -> tuple[list[ParallelPlan], lis
     Raises:
         DataError: If a file cannot be understood, or nothing was measured.
     """
-    plans = read_plans(points)
-    return plans, predict_memory(read_measured_peaks(measured), plans)
+    peaks, plans = read_measured_peaks(measured), read_plans(points)
+    return plans, predict_memory(peaks, plans)
 
 
 def _check_not_empty(path: Path, rows: list[Any]) -> list[Any]:

@@ -248,16 +248,18 @@ class Knowledge:
 
     def _memory_law(self, plan: Plan) -> tuple[MemoryLaw | None, bool]:
         peaks: dict[int, int] = {}
+        is_exact = False
         for known, each in self._like(plan):
             if each.peak_bytes is not None and each.fits:
                 peaks[known.micro_batch] = max(each.peak_bytes, peaks.get(known.micro_batch, 0))
+                is_exact |= (known.workers, known.micro_batch) == (plan.workers, plan.micro_batch)
         if len(peaks) < 2:
             return self._estimated_law(plan), False
         least, most = min(peaks), max(peaks)
         per_sample = max(0.0, (peaks[most] - peaks[least]) / (most - least))
         # Caches of libraries may make a smaller batch hold more: then the peak is flat.
         floor = float(max(peaks.values())) if per_sample == 0.0 else 0.0
-        return MemoryLaw(per_sample, peaks[most] - per_sample * most, floor), True
+        return MemoryLaw(per_sample, peaks[most] - per_sample * most, floor), is_exact
 
     def _estimated_law(self, plan: Plan) -> MemoryLaw | None:
         if self._estimated is None or plan.strategy not in STRATEGIES:

@@ -130,7 +130,9 @@ def _why(rule: Rule, request: RateRequest) -> str:
         case "linear":
             return f"{times.capitalize()} averages away as much noise as a rate that many times higher adds."
         case "sqrt" if request.ratio < 1:
-            return f"Going down ({times}), the square root of the ratio is best for every optimizer."
+            why = f"Going down ({times}), the square root of the ratio is best for every optimizer."
+            undefined = "AdaScale is defined for larger batches only, so the rule is sqrt. "
+            return undefined + why if request.rule == "adascale" else why
         case "sqrt":
             return f"The square root rule keeps the noise of adaptive steps the same at {times}."
         case "adascale":

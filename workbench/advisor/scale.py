@@ -173,6 +173,11 @@ def scale_of(
     )  # fmt: skip
 
 
+def has_several_workers(measured: Sequence[PlanMeasured]) -> bool:
+    """Return whether a plan was timed on several workers and on one, as `scale_of` needs."""
+    return bool(_variants([each for each in measured if each.step_time_s is not None and each.fits]))
+
+
 def _divided(
     known: Knowledge, variant: Variant, counts: Sequence[int], global_batch: int, most: int
 ) -> dict[int, DividedBatch]:

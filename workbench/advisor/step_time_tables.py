@@ -8,6 +8,7 @@ from typing import Any
 
 from workbench.advisor.tables import (
     Column,
+    check_has_plans,
     number_from_zero,
     positive_number,
     positive_whole_number,
@@ -76,11 +77,10 @@ def read_points(path: Path) -> list[Point]:
         One point a row, in order.
 
     Raises:
-        DataError: If a cell is not what its column holds, or a row contradicts itself.
+        DataError: If a cell is not what its column holds, a row contradicts itself, or there is no row.
     """
-    return read_objects(
-        path, _make_point, *_PLAN, Column("accumulation", positive_whole_number, required=False)
-    )
+    columns = (*_PLAN, Column("accumulation", positive_whole_number, required=False))
+    return check_has_plans(path, read_objects(path, _make_point, *columns))
 
 
 def predict_step_times(measured: Sequence[Measurement], points: Sequence[Point]) -> list[Prediction]:

@@ -112,23 +112,42 @@ def _check_heads(path: Path, heads: list[str], columns: tuple[Column, ...]) -> N
     """Refuse a table that lacks a column, has one twice, or in which an optional one seems to be misspelt."""
     check_separator(path, heads)
     allowed = ", ".join(each.name + ("" if each.required else " (optional)") for each in columns)
+    names = {each.name for each in columns}
     lacking = [each for each in columns if each.name not in heads]
     for column in lacking:
         if column.required:
-            raise DataError(f"{path} has no column {column.name}", field=column.name, allowed=allowed)
+            raise DataError(
+                f"{path} has no column {column.name}", field=column.name, allowed=allowed,
+                next_step=_suggest_name(column.name, [head for head in heads if head not in names]),
+            )  # fmt: skip
     if len(lacking) == len(columns):
         raise DataError(f"{path} has none of the columns that are read", allowed=allowed)
     for head in heads:
-        known = head in {each.name for each in columns}
+        known = head in names
         if known and heads.count(head) > 1:
             raise DataError(f"{path} has the column {head} more than once", field=head)
-        close = difflib.get_close_matches(head, [each.name for each in lacking], 1, _MISSPELT)
+        close = difflib.get_close_matches(_plain(head), [each.name for each in lacking], 1, _MISSPELT)
         if close and not known:
             raise DataError(
                 f"{path} has a column {head} that is not read", field=head, next_step=f"Name it {close[0]}."
             )
-    if unread := [head for head in heads if head not in {each.name for each in columns}]:
+    if unread := [head for head in heads if head not in names]:
         warnings.warn(f"{path} has columns that are not read: {', '.join(unread)}", stacklevel=4)
+
+
+def _plain(head: str) -> str:
+    return "_".join(head.lower().split())
+
+
+def _suggest_name(name: str, heads: list[str]) -> str | None:
+    """Return how to rename the head that seems to be meant by a name, in whatever case or unit it is."""
+    by_plain = {_plain(head): head for head in heads}
+    close = difflib.get_close_matches(name, by_plain, 1, _MISSPELT)
+    if not close:
+        return None
+    meant = by_plain[close[0]]
+    content = "" if close[0] == name else ", if it holds that, in that unit"
+    return f"Did you mean {meant!r}? Name it {name}{content}."
 
 
 def _read_row(path: Path, line: int, row: dict[Any, Any], columns: tuple[Column, ...]) -> dict[str, Any]:
@@ -148,6 +167,17 @@ def _read_row(path: Path, line: int, row: dict[Any, Any], columns: tuple[Column,
                 allowed=str(error),
             ) from error
     return read
+
+
+def check_has_plans(path: Path, plans: list[_Made]) -> list[_Made]:
+    """Return the plans of a file.
+
+    Raises:
+        DataError: If there are none.
+    """
+    if not plans:
+        raise DataError(f"{path} holds no plan to predict", allowed="one row or more")
+    return plans
 
 
 def positive_number(cell: str) -> float:

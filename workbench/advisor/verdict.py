@@ -12,7 +12,7 @@ from pydantic import JsonValue
 
 from workbench.advisor.advice import Advice, Candidate, Estimate, Goal, NoiseStatus
 from workbench.advisor.advice_lines import COMPARED
-from workbench.advisor.candidates import PREDICTED, candidate_of
+from workbench.advisor.candidates import PREDICTED, candidate_of, describe_contradiction
 from workbench.advisor.choices import Choices, believed_rate, is_open
 from workbench.advisor.enough_updates import describe_fewer_updates, largest_batch
 from workbench.advisor.exchange_offers import Progress, exchange_offers
@@ -205,7 +205,8 @@ def _predicted(found: Findings, plan: Plan, lr: float) -> Candidate:
     """Return a candidate with the predictions of the models."""
     base = found.experiment.training.reference_batch
     candidate = _candidate(found, plan, lr, None, [])
-    reasons = [f"{format_rate(candidate.samples_per_s.value)} samples/s predicted by the model of step times"]
+    how = "measured" if found.knowledge.timings_s(plan) else "predicted by the model of step times"
+    reasons = [f"{format_rate(candidate.samples_per_s.value)} samples/s {how}"]
     time_s = None
     if found.noise_scale is not None and candidate.epoch_time_s is not None:
         value = float(efficiency(plan.global_batch, base, found.noise_scale))
@@ -243,9 +244,8 @@ def _measured(found: Findings) -> Iterator[str]:
     plans = _plans_measured(found)
     counts = sorted({plan.workers for plan in plans})
     batches = sorted({plan.micro_batch for plan in plans})
-    count = f"{found.num_measured} plans, {found.num_known} more from earlier runs" if found.num_known else (
-        f"{found.num_measured} plans"
-    )  # fmt: skip
+    count = format_count(found.num_measured, "plan")
+    count += f", {found.num_known} more from earlier runs" if found.num_known else ""
     workers = ", ".join(map(str, counts))
     sizes = f"micro batches of {' to '.join(map(str, dict.fromkeys((batches[0], batches[-1]))))}"
     yield f"{count}: {sizes} on {workers} worker{'s' * (counts != [1])}"
@@ -302,6 +302,8 @@ def _would_change(found: Findings, plan: Plan, lr: float, candidates: Sequence[C
         yield "all reached the target at their first evaluation: set a stricter target to separate them"
     if choice.step_time_s.extrapolated:
         yield "the step time is beyond what was measured: measure this plan before relying on it"
+    if doubt := describe_contradiction(choice.step_time_s):
+        yield doubt
     if is_open(found.experiment, "loaders"):
         yield from describe_missing_cores(found.knowledge.measured, found.reference)
     if found.choices.is_rate_open:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ from workbench.cli.options import (
 )
 from workbench.cli.output import print_json, print_note
 from workbench.errors import DataError
+from workbench.formatting import parse_duration_s
 from workbench.runs.event_lines import measurement_line
 
 if TYPE_CHECKING:
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
 @click.option("--objective", type=click.Choice(["time", "money", "energy", "throughput"]), default="time",
               show_default=True, help="Optimize the plan for this objective.")  # fmt: skip
 @click.option("--time", "time_limit", metavar="DURATION", default="1m", show_default=True,
-              help="Measure for at most this long, such as 5m.")  # fmt: skip
+              help="Measure for this long, such as 5m; what is always measured may take longer.")  # fmt: skip
 @click.option("--set", "assignments", multiple=True, metavar="NAME=VALUE",
               help="Change a setting by its dotted path; the value is YAML.")  # fmt: skip
 @click.option("--write", "target", type=click.Path(path_type=Path), metavar="FILE",
@@ -63,7 +65,7 @@ def advise(
     try:
         advice = runs.advise(
             experiment, objective=objective, time=time_limit, store=open_store(), address=address,  # type: ignore[arg-type]
-            listener=_Teller(),
+            listener=_Teller(time_limit),
         )  # fmt: skip
     except KeyboardInterrupt:
         print_note("stopped; the measurements are kept, and the next advise uses them")
@@ -83,12 +85,17 @@ def advise(
 class _Teller:
     """Prints measurements on stderr as they come; of candidates, only those faster than all before."""
 
-    def __init__(self) -> None:
+    def __init__(self, time_limit: str) -> None:
         self._best_s: float | None = None
+        self._time_limit, self._until_s = time_limit, time.monotonic() + parse_duration_s(time_limit)
+        self._is_late = False
 
     def __call__(self, event: Event) -> None:
         from workbench.events import CandidateTried, Noted
 
+        if not self._is_late and time.monotonic() > self._until_s:
+            self._is_late = True
+            print_note(f"{self._time_limit} are over, but what is under way, or always measured, is finished")
         if isinstance(event, Noted):
             print_note(event.message)
         if isinstance(event, CandidateTried) and not self._is_fastest(event):

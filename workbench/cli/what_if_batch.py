@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from workbench.cli.options import Count, batches_option, example, json_option
+from workbench.cli.options import Count, FiniteRange, batches_option, example, json_option
 from workbench.cli.output import make_console, print_json, print_note
-from workbench.formatting import format_duration, format_number
+from workbench.formatting import format_count, format_duration, format_number, format_range
 
 if TYPE_CHECKING:
     from workbench.advisor.batch_choice import BatchPlan, RankedBatch
@@ -34,7 +34,7 @@ _count = Count(min=1)
 )
 @click.option("--reference-batch", type=_count,
               help="Set the batch that the noise file refers to; by default the smallest.")  # fmt: skip
-@click.option("--until", type=click.FloatRange(min=0, min_open=True), metavar="PROGRESS",
+@click.option("--until", type=FiniteRange(min=0, min_open=True), metavar="PROGRESS",
               help="Set the progress at the end of the training; by default twice the last.")  # fmt: skip
 @json_option
 @example(
@@ -56,6 +56,11 @@ def what_if_batch(
 
     Larger steps are fewer, but each sample contributes less; the gradient noise, measured during a training,
     quantifies this. Measure it again as the training continues: it grows.
+
+    In the noise file progress is counted in steps of the reference batch, grad_sqr is the squared norm of the
+    true gradient, and grad_var the variance, summed over all parameters, of the gradient of one reference
+    batch, not of one sample. The noise scale is reference batch x grad_var / grad_sqr, in samples. The table
+    shows times as multiples of the best one, and each batch in noise scales at the end of the training.
     """
     from workbench.advisor.batch_choice import rank_batches, read_noise
     from workbench.advisor.step_time_tables import read_measured
@@ -64,7 +69,8 @@ def what_if_batch(
 
     topology = Topology.of(nodes, gpus)
     noise = read_noise(noise_file, batches, reference_batch)
-    model = fit(read_measured(measured))
+    steps = read_measured(measured)
+    model = fit(steps)
 
     def step_times(plans: Sequence[BatchPlan]) -> list[float]:
         points = [Point(topology, plan.micro_batch, plan.accumulation) for plan in plans]
@@ -75,9 +81,14 @@ def what_if_batch(
     )
     best = ranking[0].plan
     if model.predict([Point(topology, best.micro_batch, best.accumulation)])[0].extrapolated:
-        print_note(
-            f"no step on {gpus} GPUs of {nodes} nodes or similar was measured: the times are extrapolated"
-        )
+        alike = [each.micro_batch for each in steps if each.topology == topology]
+        where = f"{format_count(gpus, 'GPU')} of {format_count(nodes, 'node')}"
+        missing = (
+            f"no micro batch like {best.micro_batch} was measured on {where}, "
+            f"only {format_range(min(alike), max(alike), format_number)}"
+            if alike else f"no step on {where} or similar was measured"
+        )  # fmt: skip
+        print_note(f"{missing}: the times are extrapolated")
     _note_limits(ranking, batches)
     if as_json:
         print_json({"ranking": [_to_json(ranked) for ranked in ranking]})
@@ -108,13 +119,13 @@ def _note_limits(ranking: Sequence[RankedBatch], batches: Sequence[int]) -> None
 def _print(ranking: Sequence[RankedBatch]) -> None:
     from workbench.cli.output import make_table
 
-    table = make_table("global batch", "time", "plan", "step", "noise scales")
+    table = make_table("global batch", "relative time", "plan", "step", "noise scales")
     for ranked in ranking:
         plan = ranked.plan
         table.add_row(
             str(ranked.global_batch),
             f"{ranked.time_to_accuracy_relative:.3f}",
-            f"{plan.micro_batch} x {plan.accumulation} accumulated x {plan.workers} workers",
+            f"{plan.micro_batch} x {plan.accumulation} accumulated x {format_count(plan.workers, 'worker')}",
             format_duration(ranked.step_time_s),
             f"{ranked.noise_scales:.2g}",
         )

@@ -34,7 +34,7 @@ def what_if_budget(
 ) -> None:
     """Recommend the most informative next full run, and the batch that reaches the target first.
 
-    A batch whose run never reached the target is not chosen, nor is any larger one.
+    A batch whose run never reached the target is not chosen, nor is one beyond it until a run there did.
     """
     from workbench.advisor.next_run import advise_next_run, read_epoch_times, read_runs
 
@@ -65,11 +65,18 @@ def _print(advice: NextRun) -> None:
             format_range(ranked.low_s, ranked.high_s, format_duration),
         )
     console = make_console()
-    console.print(table)
-    console.print()
+    if advice.ranking:
+        console.print(table)
+        console.print()
     if advice.next_run is not None:
         console.print(f"Run batch {advice.next_run} next: it is the most informative.")
-    chosen = "No batch is left: no run reached the target."
-    console.print(
-        chosen if advice.choice is None else f"Based on the runs so far, choose batch {advice.choice}."
-    )
+    console.print(_describe_choice(advice))
+
+
+def _describe_choice(advice: NextRun) -> str:
+    if advice.choice is None:
+        left = "No batch is left" if advice.next_run is None else "No batch can be chosen yet"
+        return f"{left}: no run reached the target."
+    if all(ranked.time_to_target_s is None for ranked in advice.ranking):
+        return f"No run reached the target yet: batch {advice.choice} is a guess until one does."
+    return f"Based on the runs so far, choose batch {advice.choice}."

@@ -27,14 +27,14 @@ def what_if_exchange(run_id: str, as_json: bool) -> None:
     All-reduces of a few sizes show what the links between the workers carry; what each exchange sends and
     computes is known for the model. 90 % of the steps should lie between low and high. A faster step is not a
     faster training: with an approximate exchange more steps are needed, so race it before you use it.
-    RUN is as in other commands, but "last" is the newest run that timed steps, advice or not.
+    RUN is as in other commands, but "last" is the newest run that measured links.
     """
-    from workbench.advisor.exchange_forecast import forecast_exchanges
+    from workbench.advisor.exchange_forecast import forecast_exchanges, has_swept_links
     from workbench.runs.what_if import measurements_of, newest_measured
     from workbench.store.run_ids import NEWEST
 
     if run_id in NEWEST:
-        run_id = newest_measured(open_existing_store())
+        run_id = newest_measured(open_existing_store(), has_swept_links)
     found = forecast_exchanges(measurements_of(attach(run_id)))
     if as_json:
         print_json({"exchanges": [

@@ -7,12 +7,12 @@ from typing import Any, cast
 import click
 
 from workbench.advisor.rate import OPTIMIZERS, RULES, RateRequest, advise_rate
-from workbench.cli.options import Count, example, json_option
+from workbench.cli.options import Count, FiniteRange, example, json_option
 from workbench.cli.output import make_console, print_json
 from workbench.formatting import format_number, format_percent
 
-_positive = click.FloatRange(min=0, min_open=True)
-_decay = click.FloatRange(min=0, max=1, max_open=True)
+_positive = FiniteRange(min=0, min_open=True)
+_decay = FiniteRange(min=0, max=1, max_open=True)
 
 
 @click.command("lr")
@@ -37,7 +37,7 @@ _decay = click.FloatRange(min=0, max=1, max_open=True)
 @click.option("--noise-scale", type=_positive, metavar="SAMPLES",
               help="Set the measured gradient noise scale: adascale needs it, other "
               "rules are checked.")  # fmt: skip
-@click.option("--warmup", type=click.FloatRange(0, 1), metavar="FRACTION",
+@click.option("--warmup", type=FiniteRange(0, 1), metavar="FRACTION",
               help="Set the fraction of the training that is warm-up at --from-batch.")  # fmt: skip
 @click.option(
     "--beta1", type=_decay, default=0.9, show_default=True, help="Set beta1 of Adam-type optimizers."

@@ -16,6 +16,7 @@ from workbench.cli.options import (
     store_option,
 )
 from workbench.cli.output import make_console, print_json, print_note
+from workbench.formatting import format_count
 
 _GOALS = ("time", "money", "energy", "throughput")
 _count = Count(min=1)
@@ -44,6 +45,7 @@ def what_if_plan(
     """
     from workbench.advisor.advice import Goal
     from workbench.advisor.what_if import PlanQuery
+    from workbench.resources import inventory
     from workbench.runs.what_if import models_of, newest_with_advice
     from workbench.store.run_ids import NEWEST
 
@@ -63,3 +65,7 @@ def what_if_plan(
     click.echo(f"\n{answer['words']}")
     for limit in answer["limits"]:
         print_note(limit)
+    num_workers, num_cores = answer["plan"]["workers"], inventory().num_cpus
+    if num_workers > num_cores:
+        cores = format_count(num_cores, "core")
+        print_note(f"this machine has {cores}: {num_workers} workers need a larger one, or a cluster")

@@ -56,14 +56,14 @@ def what_if_scale(
     the bottleneck, more would idle. Numbers of workers that the measurements do not reach are left out
     unless --up-to names them. A sweep over workers with a fixed plan.micro_batch and
     plan.accumulation 1 measures them, too. RUN is as in other commands, but "last" is the newest run that
-    timed steps, advice or not.
+    timed steps on one and on several workers, advice or not.
     """
-    from workbench.advisor.scale import scale_of
+    from workbench.advisor.scale import has_several_workers, scale_of
     from workbench.runs.what_if import measurements_of, newest_measured
     from workbench.store.run_ids import NEWEST
 
     if run_id in NEWEST:
-        run_id = newest_measured(open_existing_store())
+        run_id = newest_measured(open_existing_store(), has_several_workers)
     found = scale_of(measurements_of(attach(run_id)), efficiency, up_to, global_batch)
     if as_json:
         print_json(dataclasses.asdict(found))

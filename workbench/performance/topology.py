@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from workbench.errors import DataError
+from workbench.formatting import format_count
 
 MAX_GPUS = 100_000
 KINDS = ("one GPU", "one node", "two nodes", "more nodes")
@@ -38,12 +39,14 @@ class Topology:
             DataError: If the numbers contradict each other; its field is the one to check.
         """
         if num_nodes < 1:
-            raise DataError(f"{num_nodes} nodes", field="nodes", allowed="1 or more")
+            raise DataError(format_count(num_nodes, "node"), field="nodes", allowed="1 or more")
         if num_gpus > MAX_GPUS:
             raise DataError(f"{num_gpus} GPUs", field="gpus", allowed=f"at most {MAX_GPUS}")
         if num_gpus < num_nodes:
             raise DataError(
-                f"{num_gpus} GPUs cannot be on {num_nodes} nodes", field="gpus", allowed="one a node or more"
+                f"{format_count(num_gpus, 'GPU')} cannot be on {format_count(num_nodes, 'node')}",
+                field="gpus",
+                allowed="one a node or more",
             )
         if gpus_per_node is None:
             fewest, num_larger = divmod(num_gpus, num_nodes)
@@ -51,13 +54,13 @@ class Topology:
         written = "+".join(map(str, gpus_per_node))
         if len(gpus_per_node) != num_nodes:
             raise DataError(
-                f"{written} means {len(gpus_per_node)} nodes, not {num_nodes}",
+                f"{written} means {format_count(len(gpus_per_node), 'node')}, not {num_nodes}",
                 field="gpus_per_node",
                 allowed="one number a node, such as 4+4",
             )
         if min(gpus_per_node) < 1 or sum(gpus_per_node) != num_gpus:
             raise DataError(
-                f"{written} is not {num_gpus} GPUs",
+                f"{written} is not {format_count(num_gpus, 'GPU')}",
                 field="gpus_per_node",
                 allowed=f"whole numbers from 1 whose sum is {num_gpus}",
             )

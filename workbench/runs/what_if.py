@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from workbench.actions import suggest
 from workbench.advisor.what_if import WhatIf
 from workbench.errors import RunError
@@ -21,15 +23,19 @@ def newest_with_advice(store: Store) -> str:
     return next((run_id for run_id, given in earlier_runs(store, ["advice_given"]) if given), "last")
 
 
-def newest_measured(store: Store) -> str:
-    """Return the id of the newest run that timed steps, advice or not; "last" if none of the newest did.
+def newest_measured(store: Store, is_usable: Callable[[list[PlanMeasured]], bool]) -> str:
+    """Return the id of the newest run with usable measurements, advice or not; else of the newest advice.
 
     Args:
         store: The runs.
+        is_usable: Returns whether what a run measured itself answers the question.
     """
     from workbench.advisor.speed_history import earlier_runs
 
-    return next((run_id for run_id, timed in earlier_runs(store, ["plan_measured"]) if timed), "last")
+    for run_id, events in earlier_runs(store, ["plan_measured"]):
+        if is_usable([event for event in events if isinstance(event, PlanMeasured)]):
+            return run_id
+    return newest_with_advice(store)
 
 
 def models_of(run: RunView) -> WhatIf:

@@ -140,13 +140,14 @@ class Commands:
         for event in priors:
             self._ledger.study.add_prior(event)
         events += priors
-        return f"{len(priors)} trials of {run_id} were added to the sampler"
+        return f"the sampler learned from {format_count(len(priors), 'trial')} of {run_id}"
 
     def _replay(self, arguments: Arguments, events: list[Event]) -> str:
         planned = recorded_proposals(self._store, str(arguments.get("run_id", "")))
         self._ledger.study.replay(planned.proposals)
         events.append(planned)
-        return f"{len(planned.proposals)} proposals of {planned.of_run_id} will be tried again"
+        proposals = format_count(len(planned.proposals), "proposal")
+        return f"{proposals} of {planned.of_run_id} will be tried again"
 
     def _count_wait(self, arguments: Arguments, events: list[Event]) -> str:
         waited_s = float(arguments["seconds"])
