@@ -16,6 +16,7 @@ from workbench.cli.predict import predict
 from workbench.deploy.card import Card, Input, Output
 from workbench.deploy.image_files import answers_for, image_files_of
 from workbench.deploy.predictor import Predictor
+from workbench.deploy.rows import columns_from
 from workbench.errors import DataError
 from workbench.runs.bundle_loading import Bundle
 
@@ -107,6 +108,22 @@ def test_what_is_no_image_is_named(bundle: Path, tmp_path: Path, samples: str, p
         (tmp_path / name).write_text("no picture")
     with pytest.raises(DataError, match=problem):
         answers_for(Predictor.open(bundle), tmp_path / samples)
+
+
+@pytest.mark.parametrize("is_image", [True, False])
+def test_a_table_for_a_model_of_pictures_is_refused_with_what_it_takes(
+    is_image: bool, tmp_path: Path
+) -> None:
+    one = Input(name="inputs", kind="array", shape=(1, 8, 8), dtype="float32", is_image=is_image)
+    output = Output(name="outputs", kind="values")
+    card = Card(
+        name="m", run_id="m-1", trained_on="", task="", model="", inputs=(one,), outputs=(output,), opset=18
+    )
+    (tmp_path / "flats.csv").write_text("flat id,rent\n1,CHF 2466\n")
+    with pytest.raises(DataError) as refused:
+        columns_from(card, tmp_path / "flats.csv")
+    assert ("takes pictures" in str(refused.value)) == ("folders of them" in str(refused.value)) == is_image
+    assert ".." not in str(refused.value)
 
 
 def test_other_models_refuse_image_files_and_still_take_texts(tmp_path: Path) -> None:

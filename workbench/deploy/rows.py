@@ -124,8 +124,13 @@ def _from_file(card: Card, path: Path) -> Mapping[str, Any]:
     except (OSError, ValueError, csv.Error) as error:
         if isinstance(error, DataError):
             raise
+        if card.inputs[0].is_image:
+            raise DataError(
+                f"the model takes pictures, and {path} is not one",
+                allowed=f"files of images ({', '.join(sorted(ENDINGS))}), folders of them, or pixels (.npy)",
+            ) from error
         step = "Save it as UTF-8." if isinstance(error, UnicodeDecodeError) else "Open it in an editor."
-        raise DataError(f"{path} cannot be read: {error}", next_step=step) from error
+        raise DataError(f"{path} cannot be read: {str(error).rstrip('.')}", next_step=step) from error
     columns = {name: [row[name] for row in listed] for name in names}
     return _windows(card, columns) if _takes_array(card) and card.inputs[0].columns else columns
 
