@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from workbench.data import load
-from workbench.data.tables import read_targets
+from workbench.data.tables import TableOptions, read_targets
 from workbench.errors import DataError, ExperimentError
 
 
@@ -149,6 +149,26 @@ def test_a_table_that_does_not_fit_the_options_is_refused(tmp_path, options, fie
         load("table", {"path": str(path), **options}, cache=tmp_path)
     assert caught.value.field == field
     assert part in str(caught.value)
+
+
+def test_rows_without_a_target_are_left_out_where_that_is_chosen(tmp_path):
+    frame = pd.DataFrame(
+        {"x": range(40), "y": [None if row % 8 == 0 else f"{row + 0.5}" for row in range(40)]}
+    )
+    frame.loc[1, "y"] = "?"
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    given = {"path": tmp_path / "t.csv", "target": "y"}
+    with pytest.raises(DataError, match=r"6 of 40 rows have no 'y'.* set data\.drop_missing_targets to true"):
+        TableOptions(**given).check_source()
+    options = TableOptions(**given, drop_missing_targets=True)
+    options.check_source()
+    found = options.load(seed=0, cache=tmp_path)
+    assert (found.task, len(found.train) + len(found.validation)) == ("regression", 34)
+    summary = options.summary()
+    assert summary.num_rows == 34
+    assert summary.target_range is not None
+    assert summary.target_range[0] == 2.5
+    assert len(options.reading(seed=0).columns) == 1
 
 
 def test_an_infinite_number_is_told_with_the_file_the_column_and_the_row(tmp_path):

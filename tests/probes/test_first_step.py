@@ -213,6 +213,9 @@ def test_data_that_cannot_be_divided_among_clients_are_refused() -> None:
         try_model(federated={"clients": 3, "partition": "owners"}, training=training)
     with pytest.raises(ExperimentError, match=r"^federated.partition.labels: .* cannot hold 10 classes"):
         try_model(federated={"clients": 2, "partition": {"labels": 3}}, training=training)
+    (step,) = try_model(federated={"clients": 5000}, training=training)
+    note = list(describe_first_steps([step]))[-1]
+    assert note.startswith("3,562 of the clients have no training sample"), "of 1,438 samples"
 
 
 @pytest.mark.parametrize("name", ["early", "returns", "continues"])

@@ -120,6 +120,11 @@ def describe_first_steps(steps: Sequence[FirstStep]) -> Iterator[str]:
             f"Its first report has {', '.join(lacking.reported)}, and not {', '.join(lacking.unreported)}: "
             "report each objective later or return it, or the trial fails."
         )
+    if num_empty := max((step.num_empty_clients for step in made), default=0):
+        yield (
+            f"{num_empty:,} of the clients have no training sample and train nothing: lower "
+            "federated.clients, or give more data."
+        )
     for step in made:
         if step.not_finite:
             yield (

@@ -57,6 +57,9 @@ class TableOptions(DatasetOptions):
         description="The task; auto treats text, booleans and few distinct whole numbers as classes.",
     )
     drop: tuple[str, ...] = Field((), description="Columns that must not be used, such as identifiers.")
+    drop_missing_targets: bool = Field(
+        False, description="Leave out rows without a target, which are refused otherwise."
+    )
     client: str | None = Field(
         None,
         description="The column that names who holds a row, such as a hospital; it is not an input.",
@@ -87,7 +90,7 @@ class TableOptions(DatasetOptions):
                 "options": self.model_dump(mode="json", exclude={"path"}),
                 "seed": seed,
             },
-            lambda: _encode(read_table(path), self, seed),
+            lambda: _encode(self._read(), self, seed),
             code=[__file__, *(str(Path(__file__).with_name(name)) for name in _READ_WITH)],
             folder=cache,
         )
@@ -127,7 +130,17 @@ class TableOptions(DatasetOptions):
         """Refuse a table without the named columns or some targets; see DatasetOptions.check_source."""
         check_columns(read_columns(self.path), self._named_columns)
         found = _target_of(*file_stamp(self.path.expanduser()), self.target)
-        _check_known(self.target, found.num_missing, found.rows)
+        if not self.drop_missing_targets:
+            _check_known(self.target, found.num_missing, found.rows)
+
+    def _read(self) -> pd.DataFrame:
+        """Return the table without the rows that are to be left out; its index numbers those of the file."""
+        table = read_table(existing_path(self.path))
+        if not self.drop_missing_targets or self.target not in table.columns:
+            return table
+        # As it was read: without its markers, a column of numbers in text would be one of text.
+        targets = read_targets(column_of(table, self.target), self.given_task)
+        return table.assign(**{self.target: targets}).dropna(subset=[self.target])
 
     @property
     def _named_columns(self) -> dict[str, Iterable[str]]:
@@ -136,7 +149,7 @@ class TableOptions(DatasetOptions):
 
     def reading(self, *, seed: int) -> Reading:
         """Return how columns are encoded; see DatasetOptions.reading."""
-        table = read_table(existing_path(self.path))
+        table = self._read()
         learnt = _learn(table, self, seed)
         indices = some_of(len(learnt.train))
         rows = table.iloc[learnt.train[indices]].rename(columns=str)
@@ -148,7 +161,7 @@ class TableOptions(DatasetOptions):
 
     def summary(self) -> TableSummary:
         """Return what the table consists of; see DatasetOptions.summary."""
-        table = read_table(existing_path(self.path))
+        table = self._read()
         target = _checked_target(table, self)
         is_classification = (self.given_task or detect_task(target)) == "classification"
         written = column_of(table, self.target)
@@ -261,7 +274,8 @@ def _check_known(name: str, num_missing: int, rows: str) -> None:
         raise DataError(
             f"{num_missing} of {rows} rows have no {name!r}",
             field="data.target",
-            next_step="Remove these rows from the file: nothing can be learnt from them.",
+            next_step="Nothing can be learnt from them: set data.drop_missing_targets to true, or remove "
+            "them.",
         )
 
 

@@ -58,6 +58,7 @@ class FirstStep:
         unreported: Objectives that the first report of a train function lacks.
         reported: The names in that report.
         not_finite: Objectives that are NaN or infinite in the first report of a train function or program.
+        num_empty_clients: Clients of a federation that hold no training sample.
     """
 
     which: str
@@ -67,6 +68,7 @@ class FirstStep:
     unreported: tuple[str, ...] = ()
     reported: tuple[str, ...] = ()
     not_finite: tuple[str, ...] = ()
+    num_empty_clients: int = 0
 
 
 def try_first_steps(experiment: Experiment, *, limit_s: float = LIMIT_S) -> list[FirstStep]:
@@ -143,11 +145,12 @@ def _answer(experiment: Experiment, question: dict[str, Any]) -> list[dict[str, 
             if num_tried and started_s - began_s > _SPENT_PART * limit_s:
                 break
             try:
-                outcome, *reported = _try(_task(experiment, params, Path(name), trial=num_tried))
+                outcome, num_empty, *reported = _try(_task(experiment, params, Path(name), trial=num_tried))
             except ExperimentError as error:
                 failed.append(FirstStepFailure(which, params, error))
                 continue
-            tried.append(FirstStep(which, params, outcome, perf_counter() - started_s, *reported))
+            elapsed_s = perf_counter() - started_s
+            tried.append(FirstStep(which, params, outcome, elapsed_s, *reported, num_empty_clients=num_empty))
             if outcome != "fine":
                 break
     signal.setitimer(signal.ITIMER_REAL, 0)
@@ -180,12 +183,12 @@ def _task(experiment: Experiment, params: dict[str, JsonValue], folder: Path, *,
     )  # fmt: skip
 
 
-def _try(task: TrialTask) -> tuple[Outcome, tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+def _try(task: TrialTask) -> tuple[Outcome, int, tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
     """Make the first step of a trial.
 
     Returns:
-        The outcome; the objectives that the first report lacks, the names in it, and the objectives that are
-        not finite in it.
+        The outcome; the number of clients without a sample; the objectives that the first report lacks, the
+        names in it, and the objectives that are not finite in it.
 
     Raises:
         WorkbenchError: If it fails.
@@ -193,7 +196,8 @@ def _try(task: TrialTask) -> tuple[Outcome, tuple[str, ...], tuple[str, ...], tu
     from workbench.training.outcome import describe, ran_out_of_memory
 
     try:
-        return _start(task), (), (), ()
+        outcome, num_empty_clients = _start(task)
+        return outcome, num_empty_clients, (), (), ()
     except _ReportedError as reported:
         wanted, values = [objective.metric for objective in task.experiment.objectives], reported.values
         lacking = () if reported.may_lack else tuple(name for name in wanted if name not in values)
@@ -205,14 +209,14 @@ def _try(task: TrialTask) -> tuple[Outcome, tuple[str, ...], tuple[str, ...], tu
                 next_step=f"Return {', '.join(lacking)} as well, or name what is returned as the objective.",
             ) from None  # fmt: skip
         infinite = tuple(name for name in wanted if not math.isfinite(values.get(name, 0.0)))
-        return "fine", lacking, tuple(values), infinite
+        return "fine", 0, lacking, tuple(values), infinite
     except _OutOfTimeError:
-        return "out of time", (), (), ()
+        return "out of time", 0, (), (), ()
     except WorkbenchError:
         raise
     except (Exception, SystemExit) as error:  # user code
         if ran_out_of_memory(error):
-            return "out of memory", (), (), ()
+            return "out of memory", 0, (), (), ()
         raise ExperimentError(
             f"the first step of a trial fails: {describe(error)}{_place_of(error)}",
             field=_field_of(error, task.experiment),
@@ -229,24 +233,23 @@ def _field_of(error: BaseException, experiment: Experiment) -> str:
     return "model" if experiment.trains_model else "train"
 
 
-def _start(task: TrialTask) -> Outcome:
-    """Begin a trial of any kind, and end it after its first step or report."""
+def _start(task: TrialTask) -> tuple[Outcome, int]:
+    """Begin a trial of any kind and end it after its first step or report; count clients with no sample."""
     from workbench.planning.settings import fitted_of
 
     experiment = task.experiment
     if not experiment.trains_model:
         if experiment.plan.decided.workers not in (None, 1):
-            return "several workers"
+            return "several workers", 0
         if experiment.command is not None:
-            return _start_program(task)
+            return _start_program(task), 0
         from workbench.training.functions import run_function as run
     elif fitted_of(experiment, task.params, loads_code=True) is not None:
         from workbench.training.fitting import fit as run
     else:
-        _make_step(task)
-        return "fine"
+        return "fine", _make_step(task)
     run(task, _end_at_report)
-    return "fine"
+    return "fine", 0
 
 
 def _start_program(task: TrialTask) -> Outcome:
@@ -288,8 +291,8 @@ def _end_at_report(event: Event) -> bool:
     return False
 
 
-def _make_step(task: TrialTask) -> None:
-    """Make one step of one worker, then predict and measure one batch."""
+def _make_step(task: TrialTask) -> int:
+    """Make one step of one worker, then predict and measure one batch; count clients without a sample."""
     import dataclasses
 
     from workbench.models.metrics import Metric, WholeMetric
@@ -315,12 +318,13 @@ def _make_step(task: TrialTask) -> None:
         task = dataclasses.replace(task, plan=decided)
     if plan.precision == "fp16":  # in which the CPU that computes here does not train
         task = dataclasses.replace(task, plan=task.plan | PartialPlan.of(precision="fp32"))
-    worker = join_trial(task)
+    worker, num_empty_clients = join_trial(task), 0
     try:
         parts = assemble(task, worker)
         if (federated := parts.settings.federated) is not None:
             datasets = load_trial_data(task.run_id, task.experiment, task.seed)
-            clients_of(datasets, federated, task.experiment.seed)
+            clients = clients_of(datasets, federated, task.experiment.seed)
+            num_empty_clients = sum(not len(samples) for samples in clients.train)
         if plan.workers_per_replica > 1:
             _check_division(task, parts.settings, plan)
         size = parts.settings.plan.micro_batch
@@ -343,6 +347,7 @@ def _make_step(task: TrialTask) -> None:
             metric.finish(float(totals[name]) / float(counts[name]))
     finally:
         worker.group.close()  # the next configuration may need one of its own
+    return num_empty_clients
 
 
 def _check_division(task: TrialTask, settings: TrialSettings, plan: Plan) -> None:
