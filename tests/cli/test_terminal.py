@@ -123,7 +123,7 @@ def test_colours_are_left_out_where_they_are_unwanted(
 ) -> None:
     monkeypatch.setenv("NO_COLOR", "1" if is_plain else "")
     terminal = Terminal(shell, "show", "nobody")
-    assert terminal.wait() == 1
+    assert terminal.wait() == 2
     assert "there is no run 'nobody'" in terminal.text
     assert (terminal.raw == terminal.text) is is_plain
 
