@@ -166,6 +166,7 @@ def test_rows_without_a_target_are_left_out_where_that_is_chosen(tmp_path):
     assert (found.task, len(found.train) + len(found.validation)) == ("regression", 34)
     summary = options.summary()
     assert summary.num_rows == 34
+    assert summary.notes[0] == "left out 6 of 40 rows without a 'y'"
     assert summary.target_range is not None
     assert summary.target_range[0] == 2.5
     assert len(options.reading(seed=0).columns) == 1

@@ -165,11 +165,16 @@ class TableOptions(DatasetOptions):
         target = _checked_target(table, self)
         is_classification = (self.given_task or detect_task(target)) == "classification"
         written = column_of(table, self.target)
+        if self.drop_missing_targets:
+            written = column_of(read_table(existing_path(self.path), only=self.target), self.target)
+        left_out = len(written) - len(target)
+        notes = [f"left out {left_out} of {len(written)} rows without a {self.target!r}"] if left_out else []
+        notes += [] if is_classification else notes_of_numeric_target(written, self.target)
         return summarise(
             {str(name): column_of(table, name) for name in table.columns if name not in self.unused},
             target,
             is_classification=is_classification, max_categories=self.max_categories, dropped=self.drop,
-            notes=() if is_classification else notes_of_numeric_target(written, self.target),
+            notes=notes,
         )  # fmt: skip
 
     def written_rows(self, num_rows: int) -> tuple[list[str], list[list[str]]] | None:
