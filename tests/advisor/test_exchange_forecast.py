@@ -12,7 +12,12 @@ import pytest
 from tests.advisor.test_plans import make_experiment
 from tests.builders.recorded_runs import append
 from tests.services.shell import Shell
-from workbench.advisor.exchange_forecast import ExchangeForecast, forecast_exchanges, worth_timing
+from workbench.advisor.exchange_forecast import (
+    ExchangeForecast,
+    forecast_exchanges,
+    has_swept_links,
+    worth_timing,
+)
 from workbench.errors import ExperimentError
 from workbench.events import PlanMeasured, RunStateChanged
 from workbench.exchanges import EXCHANGES
@@ -108,6 +113,11 @@ def test_what_was_timed_replaces_its_prediction_and_the_fastest_comes_first() ->
     assert by_name["bf16"].step_time_s.value == MEASURED_S["200 Mbit/s"]["bf16"]
     assert by_name["powersgd"].plan.exchange_rank == 4
     assert {name for name, each in by_name.items() if each.is_exact} == {"allreduce"}
+
+
+def test_a_run_has_swept_links_only_where_an_all_reduce_was_timed() -> None:
+    assert has_swept_links([measured("1 Gbit/s")])
+    assert not has_swept_links([measured("1 Gbit/s", is_swept=False)])
 
 
 def test_predictions_are_no_more_certain_than_the_step_that_they_rest_on() -> None:

@@ -93,7 +93,7 @@ def test_a_column_in_other_case_or_with_spaces_or_another_unit_is_suggested(
 ) -> None:
     with pytest.raises(DataError, match="has no column") as raised:
         read_table(write(tmp_path, f"{heads}\n1,0.5\n"), *COLUMNS)
-    assert re.search(said, raised.value.next_step or "")
+    assert re.search(said, str(raised.value.next_step))
 
 
 def test_a_file_that_is_not_there_or_no_text_is_refused(tmp_path: Path) -> None:

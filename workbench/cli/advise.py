@@ -19,7 +19,7 @@ from workbench.cli.options import (
 )
 from workbench.cli.output import print_json, print_note
 from workbench.errors import DataError
-from workbench.formatting import parse_duration_s
+from workbench.formatting import duration_argument_s
 from workbench.runs.event_lines import measurement_line
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def advise(
     try:
         advice = runs.advise(
             experiment, objective=objective, time=time_limit, store=open_store(), address=address,  # type: ignore[arg-type]
-            listener=_Teller(time_limit),
+            listener=MeasurementPrinter(time_limit),
         )  # fmt: skip
     except KeyboardInterrupt:
         print_note("stopped; the measurements are kept, and the next advise uses them")
@@ -82,20 +82,27 @@ def advise(
     return 0
 
 
-class _Teller:
-    """Prints measurements on stderr as they come; of candidates, only those faster than all before."""
+class MeasurementPrinter:
+    """Prints measurements on stderr as they come; of candidates, only those faster than all before.
+
+    Once the time limit is over, that is noted, too.
+    """
 
     def __init__(self, time_limit: str) -> None:
         self._best_s: float | None = None
-        self._time_limit, self._until_s = time_limit, time.monotonic() + parse_duration_s(time_limit)
+        self._time_limit = time_limit
+        self._until_s = time.monotonic() + duration_argument_s(time_limit, field="--time")
         self._is_late = False
 
     def __call__(self, event: Event) -> None:
+        """Print an event; others than measurements and notes are left out."""
         from workbench.events import CandidateTried, Noted
 
         if not self._is_late and time.monotonic() > self._until_s:
             self._is_late = True
-            print_note(f"{self._time_limit} are over, but what is under way, or always measured, is finished")
+            print_note(
+                f"the {self._time_limit} of --time are over; what is under way, or always measured, goes on"
+            )
         if isinstance(event, Noted):
             print_note(event.message)
         if isinstance(event, CandidateTried) and not self._is_fastest(event):
