@@ -210,7 +210,7 @@ def test_a_change_that_cannot_be_meant_is_refused_before_it_is_sent(
         (["--set", "train=quadratic:trian"], 2, "train"),
         (["--time", "soon"], 2, "--time"),
         (["--set", "resources.gpus_per_worker=64"], 3, "resources.gpus_per_worker"),
-        (["--warm-start", "nobody"], 1, "nobody"),
+        (["--warm-start", "nobody"], 2, "nobody"),
         (["--launcher", "rays"], 2, "launcher"),
         (["--set", "sampler={name: tpe, options: {n_startup: 3}}"], 2, "sampler.options.n_startup"),
     ],

@@ -56,14 +56,19 @@ def action_options(*kinds: str) -> Callable[[_Command], _Command]:
 
 
 def experiment_options(command: _Command) -> _Command:
-    """Let a command take the options of `sweep` that change the experiment, and nothing else of it."""
+    """Let a command take the options of `sweep` that change the experiment, and nothing else of it.
+
+    It reads the assignments of `--set` itself, by `read_settings`.
+    """
     for argument in reversed(ACTIONS["sweep"].arguments):
         if argument.setting is not None or argument.name == "settings":
-            command = _option(argument, is_required=False)(command)
+            command = _option(argument, is_required=False, is_read=False)(command)
     return command
 
 
-def _option(argument: Argument, *, is_required: bool) -> Callable[[_Command], _Command]:
+def _option(
+    argument: Argument, *, is_required: bool, is_read: bool = True
+) -> Callable[[_Command], _Command]:  # fmt: skip
     names = (argument.option_name, argument.name)
     if argument.kind == "flag":
         return click.option(
@@ -74,7 +79,7 @@ def _option(argument: Argument, *, is_required: bool) -> Callable[[_Command], _C
     return click.option(
         *names, type=_Type(argument), metavar=argument.metavar or _NAMES.get(argument.kind),
         help=argument.help, multiple=is_repeated, required=is_required,
-        callback=_read if argument.kind == "settings" else None,
+        callback=_read if is_read and argument.kind == "settings" else None,
     )  # fmt: skip
 
 

@@ -23,6 +23,7 @@ from workbench.cli.options import (
     described,
     example,
     json_option,
+    read_settings,
     run_argument,
     store_option,
     write_for_shell,
@@ -112,6 +113,7 @@ def check(
     from workbench.runs import read_experiment
 
     try:
+        given["settings"] = read_settings(given["settings"])
         experiment = read_experiment(file, experiment_settings(ACTIONS["sweep"].arguments, given))
         from workbench.resources import inventory
         from workbench.study import check as check_sampler

@@ -182,7 +182,7 @@ def test_empty_frames_take_the_time_of_all_links(bundle: Path) -> None:
 
 def test_processes_send_as_few_heartbeats_as_their_link_demands(bundle: Path) -> None:
     fast = file_of("end", "cloud")
-    slow = fast.model_copy(update={"links": {"end-cloud": Link(bandwidth=10e3)}})
+    slow = fast.model_copy(update={"links": {"end-cloud": Link.model_validate({"bandwidth": "10kbit"})}})
     fast_s, slow_s = (
         settings_of(
             file, stages_of(file, bundle), read_evidence(bundle), bundle, folder=bundle,
