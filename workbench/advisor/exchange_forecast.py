@@ -224,8 +224,11 @@ def _forecast(
         exact = timed.get(own)
         sends_s, width = agreement[0] * (seen if traffic["is_overlapped"] else 1.0), agreement[1]
         steps = float(traffic["period"])
+        # Runs of before have no such key: then everything was sent before the next step.
+        is_beside = traffic.get("is_beside_next_step", False)
         value, low, high = (
-            computes_s + (sends_s * factor + float(traffic["compute_s"])) / steps
+            (max(computes_s, sends_s * factor) if is_beside else computes_s + sends_s * factor / steps)
+            + float(traffic["compute_s"]) / steps
             for factor in (1.0, 1.0 / width, width)
         )
         estimate = Estimate(value, max(0.0, low - reference_spread_s), high + reference_spread_s)

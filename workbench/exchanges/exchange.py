@@ -67,6 +67,7 @@ class Traffic:
         num_rounds: Exchanges that follow one another.
         period: Steps from one agreement to the next.
         is_overlapped: Whether it begins while gradients are still computed.
+        is_beside_next_step: Whether it travels while the next step is computed.
         num_servers: Replicas that serve.
     """
 
@@ -75,6 +76,7 @@ class Traffic:
     num_rounds: int = 1
     period: int = 1
     is_overlapped: bool = False
+    is_beside_next_step: bool = False
     num_servers: int = 1
 
 

@@ -44,7 +44,10 @@ class ParameterServer(LocalSteps):
 
     def traffic(self, shapes: Sequence[Sequence[int]]) -> Traffic:
         """Return what a replica sends, and gets back; see TrafficStating.traffic."""
-        return Traffic(num_bytes_of(shapes), "serve", num_servers=self._num_servers)
+        return Traffic(
+            num_bytes_of(shapes), "serve", is_beside_next_step=self._max_staleness != 0,
+            num_servers=self._num_servers,
+        )  # fmt: skip
 
     def setup(self, parameters: Mapping[str, nn.Parameter], replicas: Replicas) -> None:
         """Serve the parameters on the first replicas, equal parts of them on each; see Exchange.setup."""
