@@ -28,7 +28,6 @@ from workbench.resources import loaded_ray
 
 defer_grammar()  # whatever imports ray after this module is faster
 
-_LOGGER = logging.getLogger(__name__)
 NAMESPACE = "workbench"
 ANSWER_TIMEOUT_S = 3.0
 QUIET = {
@@ -222,8 +221,9 @@ def _attach(address: str, runtime_environment: dict[str, Any] | None = None) -> 
     raylet.Config.initialize("")
     _load_token(raylet.AuthenticationTokenLoader.instance())
     ray_environment.drop_job_folder()
-    # Ray prints its raylet's messages about dead workers even with log_to_driver=False.
-    worker.print_to_stdstream = _log_message
+    # This thread prints messages about dead workers even with log_to_driver=False, and its own stack where
+    # the head ends while it begins; Ray's log files have the messages, too.
+    worker.listen_error_messages = _ignore_messages
     try:
         with warnings.catch_warnings(), _termination_kept():
             # Some versions of Ray announce a default of later ones whenever a process attaches.
@@ -266,5 +266,5 @@ def _load_token(loader: Any) -> None:
         os.close(silent)
 
 
-def _log_message(message: dict[str, Any], ignore_prefix: bool) -> None:
-    _LOGGER.debug("%s: %s", message["pid"], "\n".join(message["lines"]))
+def _ignore_messages(worker: Any, threads_stopped: threading.Event) -> None:
+    """Stand in for Ray's thread that prints messages."""
