@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import base64
 import json
 from pathlib import Path
 
+import httpx
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -13,10 +16,13 @@ from PIL import Image
 from tests.deploy.test_exported_applications import run_script
 from tests.deploy.trained import exported
 from workbench.cli.predict import predict
-from workbench.deploy.card import Card, Input, Output
+from workbench.deploy.card import Card, Input, Output, read_card
 from workbench.deploy.image_files import answers_for, image_files_of
 from workbench.deploy.predictor import Predictor
 from workbench.deploy.rows import columns_from
+from workbench.deploy.serving.app import Service, make_app
+from workbench.deploy.serving.openapi import describe_server
+from workbench.deploy.serving.served_models import Limits, ServedModel, Version
 from workbench.errors import DataError
 from workbench.runs.bundle_loading import Bundle
 
@@ -91,6 +97,62 @@ def test_the_script_of_the_bundle_answers_alike(bundle: Path) -> None:
     assert found.classes is not None
     assert found.probabilities is not None
     assert run_script(bundle, picture) == [f"{found.classes[0]},{found.probabilities.max():.6f}"]
+
+
+def test_a_server_takes_images_as_clients_send_them(bundle: Path) -> None:
+    files = [bundle.parent / "pictures" / name for name in ("dark/0.JPG", "light/1.png")]
+    expected = answers_for(Predictor.open(bundle), files)
+    assert expected.probabilities is not None
+    encoded = [base64.encodebytes(file.read_bytes()).decode() for file in files]
+    jpeg, png = (file.read_bytes() for file in files)
+    encoded[1] = f"data:image/png;base64,{encoded[1]}"
+    rows = json.dumps({"rows": [{"inputs": text} for text in encoded]}).encode()
+
+    (status, together), *alone, no_image, form, large = _post_all(
+        bundle, 20_000,
+        (rows, "application/json"), (jpeg, "image/jpeg"), (png, "image/png"),
+        (b"no picture", "image/png"), (png, "multipart/form-data; boundary=x"),
+        (bytes(20_001), "image/png"),
+    )  # fmt: skip
+
+    assert status == 200, together
+    found = [list(each["probabilities"].values()) for each in together["answers"]]
+    np.testing.assert_allclose(found, expected.probabilities, atol=1e-6)
+    for (status, answered), answer in zip(alone, together["answers"], strict=True):
+        assert status == 200, answered
+        assert answered["answers"][0]["class"] == answer["class"]
+    assert (no_image[0], no_image[1]["field"]) == (422, "rows.0.inputs")
+    assert "its content has the format of no image" in no_image[1]["problem"]
+    assert form[0] == 415
+    assert "image/jpeg, image/png" in form[1]["allowed"]
+    assert (large[0], large[1]["allowed"]) == (413, "20000 bytes")
+    described = describe_server({"shades": read_card(bundle)}, has_token=False)
+    body = described["paths"]["/v1/shades/predict"]["post"]["requestBody"]
+    assert {"application/json", "image/jpeg", "image/png"} <= body["content"].keys()
+
+
+def _post_all(bundle: Path, body_bytes: int, *bodies: tuple[bytes, str]) -> list[tuple[int, dict]]:
+    """Return the status and the answer for each body and its type, of a server in this process."""
+    limits = Limits(max_batch=2, body_bytes=body_bytes)
+    model = ServedModel("shades", bundle, Version.open(bundle, limits), limits)
+    service = Service([model], limits, None)
+
+    async def post_all() -> list[tuple[int, dict]]:
+        answering = asyncio.create_task(model.queue.run())
+        transport = httpx.ASGITransport(make_app(service))
+        found = []
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+            for content, kind in bodies:
+                headers = {"Content-Type": kind}
+                answer = await client.post("/v1/shades/predict", content=content, headers=headers)
+                found.append((answer.status_code, answer.json()))
+        answering.cancel()
+        return found
+
+    try:
+        return asyncio.run(post_all())
+    finally:
+        service.close()
 
 
 @pytest.mark.parametrize(

@@ -251,7 +251,8 @@ class FolderSplit:
 
 
 def decode_image(
-    path: str, size: int, channels: Literal[1, 3], *, content: bytes | None = None
+    path: str, size: int, channels: Literal[1, 3], *,
+    content: bytes | None = None, formats: tuple[str, ...] | None = None, max_pixels: int | None = None,
 ) -> np.ndarray:  # fmt: skip
     """Return the pixels of an image file as training has them, uint8 of shape (channels, size, size).
 
@@ -260,14 +261,21 @@ def decode_image(
         size: Height and width that it is resized to, in pixels.
         channels: 1 for grey, 3 for red, green and blue.
         content: What the file holds, where it is not on this machine.
+        formats: The formats that are read, as Pillow names them; None for all that it knows.
+        max_pixels: How many pixels the image may have, at least 1; None for what Pillow allows.
 
     Raises:
-        DataError: If it is not an image that can be decoded.
+        DataError: If it is not an image that can be decoded, or has more pixels.
     """
     from PIL import Image, UnidentifiedImageError
 
     try:
-        with Image.open(path if content is None else BytesIO(content)) as opened:
+        with Image.open(path if content is None else BytesIO(content), formats=formats) as opened:
+            if max_pixels is not None and opened.width * opened.height > max_pixels:
+                raise DataError(
+                    f"{path} has {opened.width} x {opened.height} pixels",
+                    allowed=f"{max_pixels:,} pixels in an image", next_step="Make the image smaller.",
+                )  # fmt: skip
             image = opened.convert("L" if channels == 1 else "RGB")
             pixels = np.asarray(image.resize((size, size), Image.Resampling.BILINEAR))
     except UnidentifiedImageError as error:  # its text names the memory that the content was read into

@@ -1,4 +1,4 @@
-"""Image files as samples of a model that was trained on such: which are meant, and what the model answers.
+"""Images as samples of a model that was trained on image files: which are meant, and what the model answers.
 
 Decoding is left to `workbench.data.images`, all other samples to `rows`.
 """
@@ -14,10 +14,17 @@ import numpy as np
 
 from workbench.data.image_folders import ENDINGS
 from workbench.deploy.card import Card, Input
+from workbench.deploy.packages import needs
 from workbench.deploy.predictor import Answers, Predictor
 from workbench.deploy.rows import columns_from
 from workbench.errors import DataError
 
+MEDIA_TYPES = ("image/bmp", "image/gif", "image/jpeg", "image/png", "image/tiff", "image/webp")
+"""What a client may send as the body of a request."""
+MAX_SENT_PIXELS = 50_000_000
+"""Pixels of an image that a client sends: a small body may become an image that fills the memory."""
+_SENT_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
+"""Those of image files; others, such as PostScript, would be run by programs of the machine."""
 _BATCH = 64
 """Images that are decoded and computed at a time: a folder may hold more than the memory does."""
 
@@ -39,7 +46,7 @@ def answers_for(predictor: Predictor, samples: Any) -> Answers:
     one = predictor.card.inputs[0]
     answered = [
         predictor.predict(
-            {one.name: np.stack([_pixels(one, file) for file in files[first : first + _BATCH]])}
+            {one.name: np.stack([_pixels(one, str(file)) for file in files[first : first + _BATCH]])}
         )
         for first in range(0, len(files), _BATCH)
     ]
@@ -70,7 +77,7 @@ def image_files_of(card: Card, samples: Any) -> list[Path] | None:
     paths = _paths_in(card, samples) if several else [Path(samples)]
     if not paths or not (several or paths[0].is_dir() or paths[0].suffix.lower() in ENDINGS):
         return None
-    if not _takes_images(card):
+    if not takes_images(card):
         takes = "an array" if card.inputs[0].kind == "array" else "the columns of a table"
         raise DataError(
             f"the model takes {takes}, and {paths[0]} is {'a folder' if paths[0].is_dir() else 'a file'}"
@@ -85,11 +92,12 @@ def _paths_in(card: Card, samples: Any) -> list[Path]:
     """Return several paths; texts are paths only for a model of images."""
     if not isinstance(samples, Sequence):
         return []
-    kinds = (str, Path) if _takes_images(card) else (Path,)
+    kinds = (str, Path) if takes_images(card) else (Path,)
     return [Path(each) for each in samples] if all(isinstance(each, kinds) for each in samples) else []
 
 
-def _takes_images(card: Card) -> bool:
+def takes_images(card: Card) -> bool:
+    """Return whether the samples of a model are image files."""
     return len(card.inputs) == 1 and card.inputs[0].is_image
 
 
@@ -106,11 +114,25 @@ def _files_at(path: Path) -> list[Path]:
     return found
 
 
-def _pixels(one: Input, file: Path) -> np.ndarray:
-    from workbench.data.images import decode_image
+def sent_pixels(one: Input, content: bytes) -> np.ndarray:
+    """Return the pixels of an image that a client sent, of the shape that the model takes.
+
+    Args:
+        one: The input, which takes images.
+        content: What the image file holds.
+
+    Raises:
+        DataError: If it is not an image that can be decoded, or has more than `MAX_SENT_PIXELS` pixels.
+    """
+    return _pixels(one, "the image", content=content, formats=_SENT_FORMATS, max_pixels=MAX_SENT_PIXELS)
+
+
+def _pixels(one: Input, name: str, **options: Any) -> np.ndarray:
+    with needs("pillow"):
+        from workbench.data.images import decode_image
 
     channels, size, _ = one.shape
-    return decode_image(str(file), size, cast("Literal[1, 3]", channels))
+    return decode_image(name, size, cast("Literal[1, 3]", channels), **options)
 
 
 def _joined(parts: Sequence[np.ndarray | None]) -> np.ndarray | None:

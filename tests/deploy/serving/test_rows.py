@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import base64
+import io
 import json
 import math
 from pathlib import Path
@@ -10,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
+from PIL import Image
 
 from tests.deploy.trained import exported, write_table
 from tests.services.served import write_table_bundle
@@ -153,6 +156,64 @@ def test_a_flat_array_is_taken_in_its_order() -> None:
     flat, nested = reader.read([{"pixels": [1, 2, 3, 4, 5, 6]}, {"pixels": [[1, 2, 3], [4, 5, 6]]}])
     np.testing.assert_array_equal(flat[0], nested[0])
     assert feeds_of_rows(PIXELS, [flat, nested])["pixels"].shape == (2, 2, 3)
+
+
+IMAGES = PIXELS.model_copy(
+    update={"inputs": (Input(name="photo", kind="array", shape=(3, 8, 8), dtype="float32", is_image=True),)}
+)
+
+
+def _file(kind: str, size: tuple[int, int] = (9, 7), mode: str = "RGB") -> bytes:
+    written = io.BytesIO()
+    Image.new(mode, size, 0 if mode == "1" else (10, 200, 30)).save(written, kind)
+    return written.getvalue()
+
+
+def _read_image(content: bytes) -> np.ndarray:
+    [[pixels]] = RowReader(IMAGES).read([{"photo": base64.b64encode(content).decode()}])
+    return pixels
+
+
+@pytest.mark.parametrize("kind", ["BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP"])
+def test_an_image_in_base64_is_read_as_its_pixels(kind: str) -> None:
+    pixels = _read_image(_file(kind))
+    assert (pixels.shape, pixels.dtype) == ((3, 8, 8), np.float32)
+    assert np.abs(pixels.mean(axis=(1, 2)) - [10, 200, 30]).max() < 8
+    assert Draft202012Validator(row_schema(IMAGES)).is_valid({"photo": "aGVsbG8="})
+
+
+@pytest.mark.parametrize(
+    ("photo", "problem", "allowed"),
+    [
+        ("cat.png", "'cat.png' is not base64", "an image file in base64, or numbers of shape [3, 8, 8]"),
+        ("\u20ac", "is not base64", "an image file in base64"),
+        (base64.b64encode(_file("EPS")).decode(), "its content has the format of no image", "an image file"),
+        (base64.b64encode(_file("PNG", (8000, 8000), "1")).decode(), "has 8000 x 8000 pixels", "50,000,000"),
+        (None, "null is neither an image nor an array", "an image file in base64"),
+    ],
+)  # fmt: skip
+def test_what_is_no_image_or_too_large_is_named(photo: Any, problem: str, allowed: str) -> None:
+    with pytest.raises(RowsError) as refused:
+        RowReader(IMAGES).read([{"photo": photo}])
+    [found] = refused.value.problems
+    assert problem in found.problem
+    assert allowed in (found.allowed or "")
+
+
+@settings(max_examples=100)
+@given(
+    kind=st.sampled_from(["BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP"]),
+    changes=st.lists(st.tuples(st.floats(0, 0.999), st.integers(0, 255)), max_size=8),
+    end=st.floats(0.1, 1),
+)
+def test_a_broken_image_is_read_or_refused(kind: str, changes: list[tuple[float, int]], end: float) -> None:
+    content = bytearray(_file(kind))
+    for place, value in changes:
+        content[int(place * len(content))] = value
+    try:
+        _read_image(bytes(content[: int(end * len(content))]))
+    except RowsError as error:
+        json.dumps(error.to_json(), allow_nan=False)
 
 
 @pytest.mark.parametrize(

@@ -8,16 +8,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from workbench.deploy.packages import needs
 from workbench.deploy.serving.batching import QueueFullError
-from workbench.deploy.serving.guard import Guard, describe_problem, respond, time_limit
+from workbench.deploy.serving.bodies import Refusal, receive_rows
+from workbench.deploy.serving.guard import Guard, describe_problem, respond
 from workbench.deploy.serving.metrics import BATCH_BUCKETS, LATENCY_BUCKETS_S, Metrics, labelled
 from workbench.deploy.serving.openapi import describe_server
-from workbench.deploy.serving.rows import RequestError, RowsError, parse_rows
+from workbench.deploy.serving.rows import RequestError, RowsError
 from workbench.deploy.serving.served_models import Limits, ServedModel
 from workbench.deploy.serving.tokens import Token
 from workbench.errors import WorkbenchError, first_line_of
@@ -33,30 +35,10 @@ with needs("starlette"):
 STATIC = Path(__file__).parent / "static"
 MAX_REQUESTS = 512
 """Requests that may be in progress at once, of all models."""
-_BODY_TIMEOUT_S = 30.0
 _PAGE_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-
-
-class Refusal(Exception):
-    """A request that is not carried out, with the response to it."""
-
-    def __init__(
-        self, status: int, reason: str, problem: Mapping[str, Any], *, retry_after_s: int | None = None
-    ) -> None:
-        """Describe why.
-
-        Args:
-            status: The HTTP status.
-            reason: One word for the metrics.
-            problem: What the client receives.
-            retry_after_s: When it may try again, in seconds.
-        """
-        super().__init__(reason)
-        self.status, self.reason, self.problem = status, reason, problem
-        self.headers = {} if retry_after_s is None else {"Retry-After": str(retry_after_s)}
 
 
 class Service:
@@ -82,6 +64,7 @@ class Service:
         self.num_answered = 0
         """Requests to predict that were carried out."""
         self._limits = limits
+        self._decoding = ThreadPoolExecutor(limits.threads, thread_name_prefix="decode")
         self.metrics = Metrics()
         self._requests = self.metrics.counter("workbench_requests_total", "Requests to predict, by status.")
         self._rejected = self.metrics.counter(
@@ -118,6 +101,12 @@ class Service:
         )  # fmt: skip
         self._add_drift_metrics()
         self.metrics.gauge("workbench_model_info", "Which model is served.", self._read_versions)
+
+    def close(self) -> None:
+        """End its threads and those of its models; what was kept is on disk then."""
+        self._decoding.shutdown(wait=False, cancel_futures=True)
+        for model in self.models.values():
+            model.close()
 
     def _add_drift_metrics(self) -> None:
         self.metrics.gauge(
@@ -188,7 +177,7 @@ class Service:
         try:
             # Refused before anything is read, so that refusing costs little.
             model.queue.check_room()
-            rows = parse_rows(await self._read_body(request))
+            rows = await receive_rows(request, model.version.reader, self._limits.body_bytes)
             if len(rows) > model.queue.limit_rows:
                 raise Refusal(
                     413, "too_many_rows",
@@ -196,10 +185,15 @@ class Service:
                              allowed=f"at most {model.queue.limit_rows} rows in a request"),
                 )  # fmt: skip
             version = model.version
-            read = version.reader.read(rows)
+            reader = version.reader
+            if reader.has_images(rows):
+                # Decoding takes longer than all else here, so that others are answered meanwhile.
+                read = await asyncio.get_running_loop().run_in_executor(self._decoding, reader.read, rows)
+            else:
+                read = reader.read(rows)
             answers = await model.queue.answer(read)
             for row, answer in zip(read, answers, strict=True):
-                if notes := version.reader.notes(row):
+                if notes := reader.notes(row):
                     answer["notes"] = notes
             if model.watch is not None:
                 model.watch.add(rows, read, answers, time.perf_counter() - started_s)
@@ -227,32 +221,6 @@ class Service:
             ) from error
         finally:
             self.num_accepted -= 1
-
-    async def _read_body(self, request: Request) -> bytes:
-        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        # Pages of other origins cannot send this type without a permission that the server never gives.
-        if kind != "application/json":
-            raise Refusal(
-                415, "malformed",
-                describe_problem(f"the content type is {kind or 'missing'}", allowed="application/json"),
-            )  # fmt: skip
-        limit = self._limits.body_bytes
-        too_large = Refusal(
-            413, "too_large", describe_problem("the body is too large", allowed=f"{limit} bytes")
-        )
-        length = request.headers.get("content-length", "0")
-        if length.isdigit() and int(length) > limit:
-            raise too_large
-        body = bytearray()
-        with time_limit(_BODY_TIMEOUT_S) as limited:
-            async for part in request.stream():
-                body += part
-                if len(body) > limit:
-                    raise too_large
-        if limited.is_over:
-            problem = describe_problem(f"the body did not arrive within {_BODY_TIMEOUT_S:g} s")
-            raise Refusal(408, "slow", problem)
-        return bytes(body)
 
     async def swap(self, request: Request) -> Response:
         """Answer `POST /v1/NAME/swap`."""
@@ -340,8 +308,7 @@ def make_app(service: Service) -> ASGIApp:
         yield
         for task in tasks:
             task.cancel()
-        for model in service.models.values():
-            model.close()
+        service.close()
 
     get, post = ["GET"], ["POST"]
     app = Starlette(

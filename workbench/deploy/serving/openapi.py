@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from workbench.deploy.card import Card, Input, Output
+from workbench.deploy.image_files import MEDIA_TYPES, takes_images
 from workbench.deploy.serving.rows import takes_truth_values
 from workbench.version import VERSION
 
@@ -77,7 +78,12 @@ def _value_schema(one: Input) -> dict[str, Any]:
         for size in reversed(one.shape):
             schema = {"type": "array", "items": schema, "minItems": size, "maxItems": size}
         schema["description"] = f"Numbers of shape {list(one.shape)}; a flat list of them is taken, too."
-        if one.tokens is not None:
+        if one.is_image:
+            schema = {
+                "anyOf": [{"type": "string", "contentEncoding": "base64"}, schema],
+                "description": "An image file in base64, or the numbers of its pixels, from 0 to 255.",
+            }
+        elif one.tokens is not None:
             schema = {
                 "anyOf": [{"type": "string"}, schema],
                 "description": "A text, or the numbers of its tokens.",
@@ -142,6 +148,7 @@ def _predict(name: str, card: Card) -> dict[str, Any]:
     }  # fmt: skip
     if None not in example.values():
         body["example"] = {"rows": [example]}
+    images: dict[str, Any] = {kind: {} for kind in MEDIA_TYPES} if takes_images(card) else {}
     answers = {
         "type": "object",
         "properties": {
@@ -154,7 +161,7 @@ def _predict(name: str, card: Card) -> dict[str, Any]:
     return {
         "summary": f"Predict with {name}",
         "description": card.model,
-        "requestBody": {"required": True, "content": {"application/json": body}},
+        "requestBody": {"required": True, "content": {"application/json": body, **images}},
         "responses": {
             "200": {
                 "description": "One answer for each row, in their order.",
@@ -162,6 +169,7 @@ def _predict(name: str, card: Card) -> dict[str, Any]:
             },
             "400": _problem("The body is not JSON of this form."),
             "413": _problem("The body or the number of rows is too large."),
+            "415": _problem("The body is of another type."),
             "422": _problem("A value is wrong; its row and column are named."),
             "429": _problem("The queue is full.") | {"headers": _RETRY_AFTER},
             "503": _problem("The server is stopping."),

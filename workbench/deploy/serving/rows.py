@@ -6,6 +6,8 @@ has an answer for them, and the answer has a note. The types are those of the ca
 
 from __future__ import annotations
 
+import base64
+import binascii
 import json
 import math
 from collections.abc import Callable, Sequence
@@ -16,6 +18,7 @@ import numpy as np
 
 from workbench.deploy.card import Card, Input
 from workbench.deploy.feeds import ids_of, is_missing, number_in, seconds_of
+from workbench.deploy.image_files import sent_pixels, takes_images
 from workbench.deploy.predictor import Answers
 from workbench.deploy.serving.batching import Answer, Row
 from workbench.errors import DataError
@@ -91,6 +94,8 @@ class RowReader:
 
     def __init__(self, card: Card) -> None:
         """Prepare for the inputs of a card."""
+        self.image = card.inputs[0].name if takes_images(card) else None
+        """The name of the input that takes images; None where the model takes something else."""
         self._inputs = card.inputs
         self._names = [one.name for one in card.inputs]
         self._readers = [(one.name, _reader(one)) for one in card.inputs]
@@ -110,6 +115,12 @@ class RowReader:
         if problems:
             raise RowsError(problems[:_MAX_PROBLEMS])
         return found
+
+    def has_images(self, rows: Sequence[Any]) -> bool:
+        """Return whether rows have images in them, which take long to read."""
+        return self.image is not None and any(
+            isinstance(row, dict) and isinstance(row.get(self.image), str) for row in rows
+        )
 
     def notes(self, row: Row) -> list[str]:
         """Return what a client should know about a row that was accepted."""
@@ -141,7 +152,8 @@ class RowReader:
                 allowed = self._arrays.get(name, "null or a value")
                 refuse(name, "the value is missing from the row", allowed)
             except _WrongValueError as error:
-                refuse(name, f"{_shown(row[name])} {error.problem}", error.allowed)
+                shown = f"{_shown(row[name])} " if error.is_of_value else ""
+                refuse(name, f"{shown}{error.problem}", error.allowed)
         if len(row) > len(self._readers):
             unknown = next(name for name in row if name not in self._names)
             refuse(unknown, "there is no such column", ", ".join(self._names))
@@ -149,9 +161,10 @@ class RowReader:
 
 
 class _WrongValueError(Exception):
-    def __init__(self, problem: str, allowed: str) -> None:
+    def __init__(self, problem: str, allowed: str, *, is_of_value: bool = True) -> None:
+        """Describe a problem, whose subject is the value unless the problem has one of its own."""
         super().__init__(problem)
-        self.problem, self.allowed = problem, allowed
+        self.problem, self.allowed, self.is_of_value = problem, allowed, is_of_value
 
 
 def _reader(one: Input) -> Callable[[Any], Any]:
@@ -220,12 +233,15 @@ def _array(one: Input, value: Any) -> np.ndarray:
     allowed = _array_in_words(one)
     if one.tokens is not None and isinstance(value, str):
         return ids_of(one, [value])[0]
+    if one.is_image and isinstance(value, str):
+        return _image(one, value, allowed)
     try:
         found = np.array(value)
     except ValueError as error:
         raise _WrongValueError("is not an array: its parts have different lengths", allowed) from error
     if found.dtype.kind not in "iuf" or _has_truth_value(value):
-        raise _WrongValueError("is not an array of numbers", allowed)
+        kind = "neither an image nor an array of numbers" if one.is_image else "not an array of numbers"
+        raise _WrongValueError(f"is {kind}", allowed)
     if not one.takes(found.shape):
         raise _WrongValueError(f"has shape {list(found.shape)}", allowed)
     found = found.reshape(one.shape)
@@ -240,6 +256,19 @@ def _array(one: Input, value: Any) -> np.ndarray:
     return found
 
 
+def _image(one: Input, text: str, allowed: str) -> np.ndarray:
+    """Return the pixels of an image in base64, with or without the beginning of a data URL."""
+    encoded = text.partition(",")[2] if text.startswith("data:") else text
+    try:
+        content = base64.b64decode("".join(encoded.split()), validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise _WrongValueError("is not base64", allowed) from error
+    try:
+        return sent_pixels(one, content).astype(one.dtype)
+    except DataError as error:
+        raise _WrongValueError(error.problem, error.allowed or allowed, is_of_value=False) from error
+
+
 def _has_truth_value(value: Any) -> bool:
     """Return whether an array has true or false in it, which numpy would take for 1 and 0."""
     if not isinstance(value, list):
@@ -250,8 +279,10 @@ def _has_truth_value(value: Any) -> bool:
 
 def _array_in_words(one: Input) -> str:
     flat = f" or a flat list of {math.prod(one.shape)}" if len(one.shape) > 1 else ""
-    text = ", or a text" if one.tokens else ""
-    return f"numbers of shape {list(one.shape)}{flat}{text}"
+    numbers = f"numbers of shape {list(one.shape)}{flat}"
+    if one.is_image:
+        return f"an image file in base64, or {numbers}"
+    return f"{numbers}, or a text" if one.tokens else numbers
 
 
 def _shown(value: Any) -> str:

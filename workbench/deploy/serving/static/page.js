@@ -34,16 +34,23 @@ function describe(found) {
   return `${found.problem}.${allowed} ${found.next_step ?? ""}`;
 }
 
+function takesImage(schema) {
+  return (schema.anyOf ?? []).some((each) => each.contentEncoding === "base64");
+}
+
 function shapeOf(schema) {
+  if (schema.anyOf) return shapeOf(schema.anyOf.find((each) => each.type === "array"));
   return schema.type === "array" ? [schema.minItems, ...shapeOf(schema.items)] : [];
 }
 
 function field(name, schema, number) {
-  const kind = schema["x-kind"];
+  const kind = takesImage(schema) ? "image" : schema["x-kind"];
   const id = `field-${number}`;
   const [example] = schema.examples ?? [];
   let input;
-  if (kind === "array") {
+  if (kind === "image") {
+    input = imageInput();
+  } else if (kind === "array") {
     input = element("textarea", { value: example === undefined ? "" : JSON.stringify(example) });
   } else if (kind === "number") {
     input = element("input", { type: "number", step: "any", value: example ?? "" });
@@ -62,6 +69,27 @@ function field(name, schema, number) {
   const shown = kind === "array" ? `array ${shapeOf(schema).join(" × ")}` : kind;
   const label = element("label", { htmlFor: id }, name, element("span", { className: "kind" }, shown));
   at("fields").append(element("div", { className: "field" }, label, input));
+  if (kind === "image") input.after(element("img", { alt: "The chosen image", hidden: true }));
+}
+
+/** Returns what chooses an image file; its content is kept as a data URL, which the server takes as it is. */
+function imageInput() {
+  const input = element("input", { type: "file", accept: "image/*" });
+  input.addEventListener("change", () => {
+    const [file] = input.files;
+    const preview = input.nextElementSibling;
+    preview.hidden = true;
+    delete input.dataset.content;
+    if (!file) return;
+    const reader = new FileReader();
+    reader.onload = () => {
+      if (input.files[0] !== file) return;
+      input.dataset.content = preview.src = reader.result;
+    };
+    preview.onload = () => { preview.hidden = false; };
+    reader.readAsDataURL(file);
+  });
+  return input;
 }
 
 function value(input) {
@@ -72,6 +100,7 @@ function value(input) {
       return input.value;
     }
   }
+  if (input.dataset.kind === "image") return input.dataset.content ?? null;
   if (input.value === "") return null;
   return input.dataset.kind === "number" ? Number(input.value) : input.value;
 }
@@ -110,9 +139,13 @@ function showModel() {
   at("answer").replaceChildren(element("p", { className: "hint" }, "Fill in the row, and predict."));
   at("about").textContent = "";
   const address = `${location.origin}/v1/${name}/predict`;
+  const isOfImages = Object.values(schema.properties).some(takesImage);
+  const columns = Object.keys(schema.properties).slice(0, 3).map((each) => `"${each}": ...`).join(", ");
+  const [kind, body] = isOfImages
+    ? ["image/jpeg", "--data-binary @IMAGE_FILE"]
+    : ["application/json", `-d '{"rows": [{${columns}, ...}]}'`];
   at("command").textContent =
-    `curl ${address} \\\n  -H "Authorization: Bearer $(cat TOKEN_FILE)" -H "Content-Type: application/json" \\\n` +
-    `  -d '{"rows": [{${Object.keys(schema.properties).slice(0, 3).map((each) => `"${each}": ...`).join(", ")}, ...}]}'`;
+    `curl ${address} \\\n  -H "Authorization: Bearer $(cat TOKEN_FILE)" -H "Content-Type: ${kind}" \\\n  ${body}`;
   showDrift(name);
   call(`v1/${name}`).then(({ status, found }) => {
     if (status !== 200 || at("model").value !== name) return;
