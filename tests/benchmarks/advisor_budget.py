@@ -31,7 +31,7 @@ MAX_RUNS = 3
 def run(task: EpochsTask, batch: int, random: np.random.Generator) -> FullRun:
     """Make a full run with a seed drawn at random."""
     seeds = task.epochs[batch]
-    return FullRun(batch, seeds[random.integers(len(seeds))])
+    return FullRun(batch, seeds[int(random.integers(len(seeds)))])
 
 
 def follow_ours(task: EpochsTask, random: np.random.Generator) -> int | None:

@@ -108,6 +108,7 @@ def size_of(measured: PlanMeasured) -> int:
 def measure_all(experiment: Experiment, home: Path) -> list[PlanMeasured]:
     """Measure every doubling of the micro batch until one does not fit or the data ends."""
     from workbench.advisor.recommend import bench_for, measurement_context_of
+    from workbench.plan import PartialPlan
     from workbench.probes.measurements import PlanProbe
     from workbench.store import Store
 
@@ -120,7 +121,7 @@ def measure_all(experiment: Experiment, home: Path) -> list[PlanMeasured]:
         found: list[PlanMeasured] = []
         size = 1
         while size <= most and (not found or found[-1].fits):
-            plan = {"micro_batch": size, "accumulation": 1, "recompute": "none"}
+            plan = PartialPlan.of(micro_batch=size, accumulation=1, recompute="none")
             found += bench.probe(1, [plan], PlanProbe(plans=()), {"global_batch": "auto"})
             size *= 2
         return found

@@ -179,7 +179,7 @@ def main() -> None:
     parser.add_argument("--task", action="append", choices=TASKS)
     parser.add_argument("--ours", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    tasks = arguments.task or list(TASKS)
+    tasks: list[str] = arguments.task or [*TASKS]
     time_s = arguments.time or (QUICK_TIME_S if arguments.quick else TIME_S)
     num_seeds = arguments.seeds or (1 if arguments.quick else NUM_SEEDS)
     if arguments.ours:

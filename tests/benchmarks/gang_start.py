@@ -34,6 +34,7 @@ CASES = {"two workers": (2,), "one and two in turns": (1, 2)}
 
 def run_ours(folder: Path, cycle: tuple[int, ...], num_cycles: int) -> dict[str, float]:
     """Run a sweep of ours; return when each trial was proposed, by the name of its notes."""
+    from workbench.events import TrialEnded, TrialProposed
     from workbench.experiment import Experiment
     from workbench.store import Store
     from workbench.sweeps.launchers import launch
@@ -62,9 +63,10 @@ def run_ours(folder: Path, cycle: tuple[int, ...], num_cycles: int) -> dict[str,
         launch(store, run_id, launcher="ray")
         while store.run(run_id).state not in ("complete", "failed", "stopped"):
             time.sleep(0.2)
-        states = [stored.event.state for stored in store.events(run_id, types=["trial_ended"])]
+        events = [stored.event for stored in store.events(run_id)]
+        states = [event.state for event in events if isinstance(event, TrialEnded)]
         assert states == ["complete"] * num_cycles * len(cycle), states
-        proposed = [stored.event for stored in store.events(run_id, types=["trial_proposed"])]
+        proposed = [event for event in events if isinstance(event, TrialProposed)]
     return {clocked.note_name(event.params): event.time_unix_s for event in proposed}
 
 

@@ -180,6 +180,7 @@ def open_run(server: Server, page: Any, shown: str, wanted: str) -> dict[str, fl
     page.wait_for_timeout(4000)  # the list of runs is read
     clicked_s = page.evaluate(CLICK, wanted)
     until_s = time.time() + MAX_S
+    marks, charts = [], []
     while time.time() < until_s:
         page.wait_for_timeout(200)
         marks = [mark for mark in page.evaluate("window.drawn") if mark["run"] == wanted]

@@ -47,6 +47,7 @@ def train_torch(config: dict[str, float], report: Callable[..., bool]) -> None:
 
 def run_ours(what: dict[str, Any], num_trials: int) -> Trials:
     """Run trials of ours with a command or a function."""
+    from workbench.events import TrialEnded, TrialProposed, TrialReported
     from workbench.experiment import Experiment
     from workbench.store import Store
     from workbench.sweeps.launchers import launch
@@ -60,9 +61,9 @@ def run_ours(what: dict[str, Any], num_trials: int) -> Trials:
         run_id = store.create_run(experiment)
         launch(store, run_id, launcher="inline")
         for stored in store.events(run_id):
-            kind = stored.event.type
-            if kind in ("trial_proposed", "trial_reported", "trial_ended"):
-                times.setdefault(kind, {}).setdefault(stored.event.trial, stored.event.time_unix_s)
+            event = stored.event
+            if isinstance(event, (TrialProposed, TrialReported, TrialEnded)):
+                times.setdefault(event.type, {}).setdefault(event.trial, event.time_unix_s)
     columns = [times[kind] for kind in ("trial_proposed", "trial_reported", "trial_ended")]
     return [tuple(column[number] for column in columns) for number in range(num_trials)]  # type: ignore[misc]
 

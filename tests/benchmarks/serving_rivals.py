@@ -26,7 +26,7 @@ def open_model(bundle: str) -> Any:
 
     def predict(rows: list[list[float]]) -> list[list[float]]:
         inputs = np.array(rows, dtype=np.float32).reshape(-1, *given.shape)
-        return session.run(None, {given.name: inputs})[0].tolist()
+        return np.asarray(session.run(None, {given.name: inputs})[0]).tolist()
 
     return predict
 

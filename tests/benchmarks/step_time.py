@@ -61,7 +61,8 @@ def train_by_hand(strategy: str, folder: Path) -> dict[str, Any]:
         for layer in model.children():
             if sum(parameter.numel() for parameter in layer.parameters()) >= LARGE_LAYER:
                 fully_shard(layer, mesh=mesh)
-        trained = fully_shard(model, mesh=mesh)
+        fully_shard(model, mesh=mesh)
+        trained = model
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.0, fused=True)
     schedule = torch.optim.lr_scheduler.LambdaLR(
         optimizer, lambda step: 0.5 * (1.0 + math.cos(math.pi * min(step / STEPS, 1.0)))
@@ -142,7 +143,9 @@ def _open_meeting_point(folder: Path, rank: int) -> None:
     from workbench.strategies.group import open_meeting_point
 
     os.environ["MASTER_ADDR"] = "127.0.0.1"
-    store = torch.distributed.FileStore(str(folder / "port"), NUM_WORKERS)
+    store = torch.distributed.FileStore(  # pyright: ignore[reportPrivateImportUsage]
+        str(folder / "port"), NUM_WORKERS
+    )
     if rank == 0:
         store.set("port", open_meeting_point("127.0.0.1").rpartition(":")[2])
     os.environ["MEETING_PORT"] = store.get("port").decode()

@@ -33,12 +33,12 @@ class Record:
     @classmethod
     def read(cls, store: Store, run_id: str) -> Record:
         rows = [tuple(row) for chunk in store.event_rows(run_id) for row in chunk]
-        events = [from_json(row[4]) for row in rows]
+        events = [from_json(str(row[4])) for row in rows]
         return cls(rows, History.of(store.experiment(run_id), events))
 
     @property
     def events(self) -> list[Event]:
-        return [from_json(row[4]) for row in self.rows]
+        return [from_json(str(row[4])) for row in self.rows]
 
     def proposals(self) -> list[Any]:
         return [

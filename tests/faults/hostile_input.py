@@ -46,7 +46,7 @@ def play(name: str, case: Case, num_examples: int, seed: int) -> int:
         database=None,
         deadline=None,
         phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
+        suppress_health_check=list(HealthCheck),  # pyright: ignore[reportArgumentType]
     )
     @given(case.inputs)
     def use(drawn: object) -> None:

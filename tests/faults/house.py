@@ -186,7 +186,7 @@ def _answers(address: str, folder: str) -> bool:
     port = int(address.rpartition(":")[2])
     listening = [each for each in psutil.net_connections("tcp") if each.status == psutil.CONN_LISTEN]
     with contextlib.suppress(psutil.NoSuchProcess):
-        owners = [psutil.Process(each.pid) for each in listening if each.laddr.port == port]
+        owners = [psutil.Process(each.pid) for each in listening if each.laddr and each.laddr.port == port]
         return any(folder in " ".join(owner.cmdline()) for owner in owners)
     return False
 

@@ -139,6 +139,7 @@ def play(folder: Path, fault: str, chance: random.Random) -> list[str]:
                     writer.process.kill()
                 writer.process.wait()
         texts = [stored.event.message for stored in store.events(run_id) if isinstance(stored.event, Noted)]
+    assert second is not None
     return wrong + _judge(texts, [first, second])
 
 

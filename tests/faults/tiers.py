@@ -121,8 +121,9 @@ def _chain(tiers: RunningTiers, monitoring: str, seed: int) -> Prepared:
             values = samples[reply.sample]
             own, others = _softmax(values), _softmax(_SHARPER * values)
             expected = own if reply.tier == 0 else others
-            if reply.tier not in (0, 2) or not np.allclose(reply.probabilities, expected, atol=1e-5):
-                wrong.append(f"sample {reply.sample} got {reply.probabilities} of tier {reply.tier}")
+            given = reply.probabilities
+            if reply.tier not in (0, 2) or given is None or not np.allclose(given, expected, atol=1e-5):
+                wrong.append(f"sample {reply.sample} got {given} of tier {reply.tier}")
             elif reply.tier == 2 and own.max() >= CONFIDENT:
                 wrong.append(f"sample {reply.sample} was sent further although its answer was clear")
         return wrong

@@ -140,12 +140,9 @@ def test_an_advice_is_shown_and_followed(tell: Tell, tmp_path: Path) -> None:
     assert advice.is_advice
     assert advice.advice is not None
     assert followed.experiment.training.global_batch == advice.advice["choice"]["plan"]["global_batch"]
-    shown = [
-        output.get("data", {}).get("text/plain", "")
-        for cell in code_cells(notebook)
-        for output in cell.outputs
-    ]
-    assert any(text.startswith("Advice for ") for text in shown)
+    shown = [output.get("data", {}) for cell in code_cells(notebook) for output in cell.outputs]
+    assert sum("Advice for " in data.get("text/html", "") for data in shown) == 1  # the live view's card
+    assert any(data.get("text/plain", "").startswith("the advice above: ") for data in shown)
 
 
 @pytest.mark.ray

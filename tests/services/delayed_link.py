@@ -50,6 +50,6 @@ def carry(outside: int, inside: int, delay_s: float) -> None:
 
 if __name__ == "__main__":
     names, delay_s = sys.argv[1:3], float(sys.argv[3])
-    devices = [make_device(name) for name in names]
+    outside, inside = (make_device(name) for name in names)
     print("ready", flush=True)
-    carry(*devices, delay_s)
+    carry(outside, inside, delay_s)

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from tests.services.ports import free_port
 from tests.services.postgresql import PASSWORD, USER, Server
@@ -35,7 +36,9 @@ class Pooler:
         account = pwd.getpwnam("postgres" if os.getuid() == 0 else pwd.getpwuid(os.getuid()).pw_name)
         for path in (self._folder, users, settings):
             os.chown(path, account.pw_uid, account.pw_gid)
-        as_account = {"user": account.pw_uid, "group": account.pw_gid} if os.getuid() == 0 else {}
+        as_account: dict[str, Any] = (
+            {"user": account.pw_uid, "group": account.pw_gid} if os.getuid() == 0 else {}
+        )
         self._process = subprocess.Popen(
             [shutil.which(PROGRAM) or PROGRAM, settings],
             cwd="/", stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,

@@ -141,7 +141,7 @@ class Server:
 
         conninfo = f"host={self.folder} port={self.port} user={USER} dbname={database}"
         with psycopg.connect(conninfo, autocommit=True) as connection:
-            cursor = connection.execute(statement)  # pyright: ignore[reportArgumentType]
+            cursor = connection.execute(statement)  # pyright: ignore[reportArgumentType, reportCallIssue]
             return cursor.fetchall() if cursor.description else []
 
     def close(self) -> None:

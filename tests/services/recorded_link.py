@@ -19,8 +19,8 @@ class RecordedLink:
         with contextlib.suppress(OSError):
             while piece := await reader.read(65536):
                 self.captured += piece
-                if up and self.change is not None:
-                    piece, self.change = self.change(piece), None
+                if up and (change := self.change) is not None:
+                    piece, self.change = change(piece), None
                 writer.write(piece)
                 await writer.drain()
         writer.close()

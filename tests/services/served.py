@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydantic import JsonValue
 
 from tests.services.waiting import wait_until
 from workbench.deploy.card import MODEL, Card, Input, Output, Statistics, sha256_of
@@ -61,7 +62,7 @@ def write_array_bundle(folder: Path, *, scale: float = 1.0, work: int = 0, size:
     )  # fmt: skip
     opsets = [helper.make_opsetid("", 17)]
     onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=9), folder / MODEL)
-    example = [0.5] * size
+    example: list[JsonValue] = [0.5] * size
     _card(
         folder,
         inputs=(Input(name="inputs", kind="array", shape=(size,), dtype="float32", example=example),),

@@ -173,5 +173,5 @@ def driver_names() -> list[str]:
     """Names of the driver actors that are alive."""
     import ray
 
-    named = ray.util.list_named_actors(all_namespaces=True)
+    named: Any = ray.util.list_named_actors(all_namespaces=True)
     return [actor["name"] for actor in named if actor["name"].startswith("driver-")]

@@ -334,7 +334,7 @@ def test_run_whose_server_does_not_return_ends_with_a_message_and_is_lost_until_
         writing.end()
         assert isinstance(writing.error, StoreUnavailableError)
         assert "the server cannot be reached" in str(writing.error)
-        assert f"Resume {run_id} when the store is back" in str(writing.error)
+        assert str(writing.error.next_step) == f'When the store is back: wb.attach("{run_id}").resume()'
     num_stored = len(store.events(run_id))
     # The two events that it was writing are stored where the server went after their commit.
     assert num_stored in (writing.num_written + 1, writing.num_written + 3)

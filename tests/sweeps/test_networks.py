@@ -105,7 +105,7 @@ def test_an_advised_sweep_measures_both_places_of_workers_and_keeps_off_the_slow
     ).wait("complete", timeout_s=120)  # fmt: skip
     (given,) = sweep.of(AdviceGiven)
     assert given.advice["settings"]["resources.placement"] == "pack"
-    assert any("they go on few" in said for said in given.advice["measured"])
+    assert any("they are placed on few" in sentence for sentence in given.advice["measured"])
     measured = [event for event in sweep.of(PlanMeasured) if event.by_trial is None]
     assert {tuple(event.workers_per_node) for event in measured} == {(2,), (1, 1)}
     assert len(machines_of(cluster, sweep)) == 1

@@ -22,7 +22,7 @@ def test_a_run_that_gets_no_workers_says_once_who_has_them(
         driving = Driving(sweep)
         noted = sweep.wait_for(Noted)
         assert (noted.level, noted.trial) == ("info", None)
-        assert noted.message == "waits for workers: run somebody-elses has 2"
+        assert noted.message == "waits for workers: run somebody-elses has 2 workers, this run is next"
         assert sweep.of(TrialStarted) == []
     finally:
         held.release()

@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import Sequence
 
+from workbench.actions import suggest
 from workbench.advisor.trial_speeds import TrialSpeeds
 from workbench.alerts import Alerts
 from workbench.errors import StoreUnavailableError
@@ -127,7 +128,7 @@ class Ledger:
         except StoreUnavailableError as error:
             raise StoreUnavailableError(
                 f"the run has waited {patience_s:g} s for the store: {error.problem}",
-                next_step=f"Resume {self._writer.run_id} when the store is back.",
+                next_step=suggest("resume", self._writer.run_id, lead="When the store is back"),
             ) from error
         for event in events:
             if id(event) not in known:

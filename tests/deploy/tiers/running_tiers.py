@@ -85,11 +85,11 @@ class RunningTiers:
 
     def ask(
         self, devices: Sequence[Route], samples: np.ndarray, moments_s: Sequence[float], *,
-        is_scene: bool = False,
+        is_scene: bool = False, timeout_s: float = 20.0,
     ) -> list[Reply]:  # fmt: skip
         return asyncio.run(
             send_requests(
-                devices, samples, moments_s, identity=self.identity, timeout_s=20.0, is_scene=is_scene
+                devices, samples, moments_s, identity=self.identity, timeout_s=timeout_s, is_scene=is_scene
             )
         )
 
