@@ -121,10 +121,12 @@ def test_a_run_has_swept_links_only_where_an_all_reduce_was_timed() -> None:
 
 
 def test_predictions_are_no_more_certain_than_the_step_that_they_rest_on() -> None:
-    event = measured("1 Gbit/s").model_copy(update={"step_time_spread_s": 0.03})
-    for each in forecast_exchanges([event]):
-        assert each.step_time_s.high >= each.step_time_s.value + 0.03
-        assert each.step_time_s.low <= max(0.0, each.step_time_s.value - 0.03)
+    for spread_s in (0.03, 3.0):  # also of a step of fewer seconds
+        event = measured("1 Gbit/s").model_copy(update={"step_time_spread_s": spread_s})
+        for each in forecast_exchanges([event]):
+            step = each.step_time_s
+            assert step.high >= step.value + spread_s
+            assert 0.0 < step.low <= step.value / (1.0 + spread_s / step.value)
 
 
 def test_waiting_for_a_slow_worker_speaks_for_no_exchange() -> None:

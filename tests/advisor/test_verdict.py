@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from workbench.advisor.advice import Advice, Estimate
+from workbench.advisor.advice import Advice, Candidate, Estimate
 from workbench.advisor.candidates import describe_contradiction
 from workbench.advisor.choices import believed_rate, choices_of
 from workbench.advisor.plans import Knowledge
 from workbench.advisor.proposals import RatedPlan
 from workbench.advisor.race import Race
 from workbench.advisor.variants import plan_with
-from workbench.advisor.verdict import Findings, conclude
+from workbench.advisor.verdict import Findings, conclude, doubt_of_runner_up
 from workbench.errors import ExperimentError
 from workbench.events import PlanMeasured, RatesTested
 from workbench.experiment import Experiment
@@ -81,6 +81,25 @@ def test_a_measured_step_that_contradicts_the_model_is_named(
 ) -> None:
     doubt = describe_contradiction(Estimate(value, low, high))
     assert doubt is None if said is None else said in (doubt or "")
+
+
+@pytest.mark.parametrize(
+    ("runner_up_s", "said"), [((0.1, 0.02, 0.1), "5.0 times longer"), ((0.1, 0.09, 0.1), None),
+                              ((0.4, 0.1, 0.4), None), ((0.1, 0.1, 0.9), None)],
+)  # fmt: skip
+def test_a_runner_up_that_may_be_faster_than_its_one_measured_step_is_named(
+    runner_up_s: tuple[float, float, float], said: str | None
+) -> None:
+    choice, runner_up = (
+        Candidate(
+            plan=plan, lr=None, lr_rule=None, warmup_epochs=0, samples_per_s=step.inverse(64),
+            step_time_s=step, epoch_time_s=None, memory_bytes=None, power_w=None, time_to_target_s=None,
+        )
+        for plan, step in ((PLANS[0], Estimate(0.05, 0.04, 0.06)), (PLANS[1], Estimate(*runner_up_s)))
+    )  # fmt: skip
+    doubt = doubt_of_runner_up(runner_up, choice)
+    assert doubt is None if said is None else said in (doubt or "")
+    assert doubt is None or doubt.startswith("the measured step of 64 = 64 x 1 x 1 is up to")
 
 
 def test_where_no_value_is_finite_nothing_is_recommended() -> None:

@@ -139,6 +139,16 @@ def test_one_text_among_the_numbers_of_a_target_is_noted_as_it_makes_classes_of_
     assert not summary(tmp_path, {"x": range(NUM_ROWS), "y": ["1", "2", "x"] * (NUM_ROWS // 3)}).notes
 
 
+def test_a_target_with_two_units_is_noted_as_it_makes_classes_of_numbers(tmp_path: Path) -> None:
+    weights = [f"{row} {'kg' if row % 3 else 'lb'}" for row in range(NUM_ROWS)]
+    assert summary(tmp_path, {"x": range(NUM_ROWS), "y": weights}).notes == (
+        "y is taken as classes: its numbers have no common unit (40 with kg, 20 with lb); write all with the "
+        "same one to have a number predicted",
+    )
+    sizes = ["1 kg", "2 kg", "1 lb"] * (NUM_ROWS // 3)
+    assert not summary(tmp_path, {"x": range(NUM_ROWS), "y": sizes}).notes
+
+
 def test_a_target_of_numbers_with_a_currency_and_a_column_of_areas_are_read_as_numbers(
     tmp_path: Path,
 ) -> None:

@@ -74,6 +74,16 @@ MALFORMED: list[tuple[dict[str, Any], str, str]] = [
         "never above 1, got 95; allowed: from 0 to 1. Write 0.95.",
     ),
     ({"constraints": [{"metric": "val_accuracy", "at_least": 90}]}, "constraints.0.at_least", "Write 0.9."),
+    (
+        {"federated": {"clients": 4, "target": {"metric": "val_accuracy", "at_least": 95}}},
+        "federated.target.at_least",
+        "never above 1, got 95; allowed: from 0 to 1. Write 0.95.",
+    ),
+    (
+        {"federated": {"clients": 4, "target": {"metric": "val_accuracy_client_min", "at_least": 80}}},
+        "federated.target.at_least",
+        "Write 0.8.",
+    ),
     ({"constraints": [{"metric": "val_loss"}]}, "constraints.0", "at_most or at_least"),
     ({"constraints": [{"metric": "val_los", "at_most": 1}]}, "constraints.0.metric", "nothing reports"),
     ({"search": {"lr": {"low": 1.0, "high": 0.1}}}, "search.lr.low", "Swap"),

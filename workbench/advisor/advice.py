@@ -37,6 +37,14 @@ class Estimate:
         """Return the estimate of a multiple, `factor` > 0."""
         return Estimate(self.value * factor, self.low * factor, self.high * factor, self.extrapolated)
 
+    def widened(self, spread: float) -> Estimate:
+        """Return an estimate whose high end is higher by `spread`, >= 0, and whose low end is further off.
+
+        The low end is divided by the factor by which `spread` would lengthen it, so that it stays above 0.
+        """
+        low = self.low**2 / (self.low + spread) if spread else self.low
+        return Estimate(self.value, low, self.high + spread, self.extrapolated)
+
     def inverse(self, of: float) -> Estimate:
         """Return the estimate of `of` divided by this."""
         return Estimate(of / self.value, of / self.high, of / self.low, self.extrapolated)

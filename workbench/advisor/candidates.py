@@ -68,11 +68,12 @@ def candidate_of(
     )
 
 
-def describe_contradiction(step: Estimate) -> str | None:
+def describe_contradiction(step: Estimate, whose: str = "") -> str | None:
     """Describe by how much a measured step contradicts the model of the other plans; None unless by a lot.
 
     Args:
         step: As `Knowledge.step_times` returns it: a measured one beyond the model is an end of its interval.
+        whose: Of which plan, such as " of the runner-up".
     """
     if step.value == step.low:
         how, shorter_s, longer_s = "shorter", step.value, step.high
@@ -83,4 +84,4 @@ def describe_contradiction(step: Estimate) -> str | None:
     if longer_s < _CONTRADICTS * shorter_s or shorter_s <= 0.0:
         return None
     times = f"{longer_s / shorter_s:.1f} times"
-    return f"the measured step is up to {times} {how} than other plans let expect: measure it again"
+    return f"the measured step{whose} is up to {times} {how} than other plans let expect: measure it again"

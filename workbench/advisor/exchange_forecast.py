@@ -231,11 +231,10 @@ def _forecast(
             + float(traffic["compute_s"]) / steps
             for factor in (1.0, 1.0 / width, width)
         )
-        estimate = Estimate(value, max(0.0, low - reference_spread_s), high + reference_spread_s)
+        estimate = Estimate(value, low, high).widened(reference_spread_s)
         if exact is not None and exact.step_time_s is not None:
-            spread_s = exact.step_time_spread_s or 0.0
             took_s = exact.step_time_s
-            estimate = Estimate(took_s, max(0.0, took_s - spread_s), took_s + spread_s)
+            estimate = Estimate(took_s, took_s, took_s).widened(exact.step_time_spread_s or 0.0)
         found.append(
             ExchangeForecast(
                 name, own, estimate, float(traffic["num_bytes"]) / steps, bool(traffic["is_exact"]),

@@ -304,6 +304,8 @@ def _would_change(found: Findings, plan: Plan, lr: float, candidates: Sequence[C
         yield "the step time is beyond what was measured: measure this plan before relying on it"
     if doubt := describe_contradiction(choice.step_time_s):
         yield doubt
+    if runner_up is not None and (doubt := doubt_of_runner_up(runner_up, choice)):
+        yield doubt
     if is_open(found.experiment, "loaders"):
         yield from describe_missing_cores(found.knowledge.measured, found.reference)
     if found.choices.is_rate_open:
@@ -321,6 +323,21 @@ def _would_change(found: Findings, plan: Plan, lr: float, candidates: Sequence[C
         )
     elif found.noise_scale is None and found.experiment.trains_model:
         yield "the gradient noise: it grows during a training, and then larger batches pay"
+
+
+def doubt_of_runner_up(runner_up: Candidate, choice: Candidate) -> str | None:
+    """Describe how the measured step of a runner-up contradicts the model, where it would be chosen by that.
+
+    Args:
+        runner_up: What is next best.
+        choice: What is recommended.
+    """
+    step, times_s = runner_up.step_time_s, (runner_up.time_to_target_s, choice.time_to_target_s)
+    if times_s[0] is not None and times_s[1] is not None:
+        would_win = times_s[0].value * step.low / step.value < times_s[1].value
+    else:
+        would_win = runner_up.samples_per_s.high > choice.samples_per_s.value
+    return describe_contradiction(step, f" of {runner_up.written}") if would_win else None
 
 
 def _settings(found: Findings, plan: Plan, lr: float) -> dict[str, JsonValue]:

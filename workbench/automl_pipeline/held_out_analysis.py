@@ -82,6 +82,7 @@ def analyse(
     *,
     labels: Sequence[Any] = (),
     target_name: str | None = None,
+    target_unit: str = "",
     seed: int = 0,
     predicted: np.ndarray | None = None,
     longest_s: float = MAX_SECONDS,
@@ -95,6 +96,7 @@ def analyse(
         task: Whether classes or numbers are predicted.
         labels: The classes.
         target_name: The name of the target, which is the unit of errors.
+        target_unit: The sign or word beside its numbers, such as CHF; "" for none.
         seed: Seed of the shuffling, and of the points that are kept.
         predicted: The predictions for the samples, where they are known.
         longest_s: For how many seconds columns are shuffled, at most; the first is always shuffled once.
@@ -105,7 +107,7 @@ def analyse(
     if task == "classification":
         found: dict[str, Any] = {"confusion": _confusion(predicted.argmax(axis=1), targets, labels)}
     else:
-        found = {"errors": _errors(predicted[:, 0], targets, target_name, seed)}
+        found = {"errors": _errors(predicted[:, 0], targets, target_name, target_unit, seed)}
     return found | ({"importance": importance} if importance else {})
 
 
@@ -114,7 +116,8 @@ def describe_analysis(found: Mapping[str, Any]) -> list[str]:
     lines = []
     if errors := found.get("errors"):
         of = f" of {errors['unit']}" if errors["unit"] else ""
-        half, most = format_number(errors["median"]), format_number(errors["p90"])
+        written = f" {unit}" if (unit := errors.get("written_unit")) else ""
+        half, most = (f"{format_number(errors[key])}{written}" for key in ("median", "p90"))
         lines.append(f"errors{of}: half are below {half}, nine in ten below {most}")
     if confusion := found.get("confusion"):
         pairs = [
@@ -150,11 +153,14 @@ def _confusion(predicted: np.ndarray, targets: np.ndarray, labels: Sequence[Any]
     return {"labels": shown, "counts": counts.tolist()}
 
 
-def _errors(predicted: np.ndarray, targets: np.ndarray, unit: str | None, seed: int) -> dict[str, Any]:
+def _errors(
+    predicted: np.ndarray, targets: np.ndarray, name: str | None, unit: str, seed: int
+) -> dict[str, Any]:
     off = np.abs(predicted - targets)
     kept = _some(len(targets), MAX_POINTS, seed)
     return {
-        "unit": unit,
+        "unit": name,
+        "written_unit": unit,
         "median": float(np.median(off)),
         "p90": float(np.quantile(off, 0.9)),
         "num_samples": len(targets),

@@ -118,6 +118,7 @@ class Interpreter:
         labels: The value of each class as it was given, by number.
         target_name: The name of the target, where it has one.
         text_columns: The columns of a table that texts are read from.
+        target_unit: The sign or word beside the numbers of the target, such as CHF; "" for none.
     """
 
     kind: SampleKind
@@ -126,6 +127,7 @@ class Interpreter:
     labels: tuple[Any, ...] = field(repr=False)
     target_name: str | None
     text_columns: tuple[str, ...] = ()
+    target_unit: str = ""
 
     @property
     def target_scale(self) -> float | None:
@@ -227,7 +229,7 @@ def prepare(problem: Problem, seed: int, training_seeds: Sequence[int]) -> tuple
         made = [_encode(problem, samples, targets, part) for part in parts]
     interpreter = Interpreter(
         problem.kind, problem.task, tuple(reader for _, reader in made), problem.labels,
-        problem.target_name, problem.text_columns,
+        problem.target_name, problem.text_columns, problem.target_unit,
     )  # fmt: skip
     folds = tuple(encoded for encoded, _ in made)
     guess = simplest_guess(targets, len(problem.class_names) or None)

@@ -207,7 +207,8 @@ class AutoML:
             found = analyse(
                 chosen.outputs, held_out.samples, held_out.targets, self._task,
                 labels=interpreter.labels, target_name=interpreter.target_name,
-                predicted=predicted, longest_s=(1.0 - _PART_TO_JUDGE) * self.longest_s,
+                target_unit=interpreter.target_unit, predicted=predicted,
+                longest_s=(1.0 - _PART_TO_JUDGE) * self.longest_s,
             )  # fmt: skip
             self._analysed = (seq, TestAnalysis(found))
         return self._analysed[1]

@@ -20,6 +20,7 @@ from workbench.data.column_notes import notes_of_numeric_target
 from workbench.data.columns import TextForm, check_numbers
 from workbench.data.encoders import SampleKind
 from workbench.data.leaks import find_leaks
+from workbench.data.number_texts import number_text_of
 from workbench.data.options import existing_path
 from workbench.data.table_files import check_columns, column_of, read_table
 from workbench.data.tables import detect_task, number_classes, read_targets
@@ -52,6 +53,7 @@ class Problem:
         notes: What the user should know about the data.
         text_forms: How columns write dates or numbers as text.
         text_columns: The columns of a table that texts are read from.
+        target_unit: The sign or word beside the numbers of the target, such as CHF; "" for none.
     """
 
     kind: SampleKind
@@ -64,6 +66,7 @@ class Problem:
     notes: tuple[str, ...]
     text_forms: Mapping[str, TextForm] = field(default_factory=dict)
     text_columns: tuple[str, ...] = ()
+    target_unit: str = ""
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -111,10 +114,11 @@ def read_problem(
     if wanted == "regression":
         numbers = numbers_of(targets)
         notes += notes_of_numeric_target(written, name or "the target")
+        form = number_text_of(written, min_share=1.0)
         notes += [*usable.notes, *_notes_of_leaks(kind, samples, numbers, usable, wanted, name)]
         return Problem(
             kind, "regression", samples, numbers, (), (), name, tuple(notes),
-            usable.text_forms, usable.names if usable.are_texts else (),
+            usable.text_forms, usable.names if usable.are_texts else (), "" if form is None else form.unit,
         )  # fmt: skip
     class_names, classes = number_classes(targets)
     given = dict(zip(targets.astype(str), targets, strict=True))

@@ -30,6 +30,8 @@ _DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+", re.ASCII)
 _MAX_NAMED = 5
 # A column of numbers has few units: with more, the words are parts of codes, such as 12A and 7C.
 _MAX_UNITS = 3
+# So many different texts at most are sizes or codes, which are classes, whatever units they have.
+_MAX_CLASSES = 20
 
 
 def is_identifier(name: str, column: pd.Series, form: TextForm | None) -> bool:
@@ -148,12 +150,18 @@ def _decimal_comma_in(column: pd.Series) -> str | None:
 
 
 def notes_of_classes(target: pd.Series) -> list[str]:
-    """Return a note where the classes of a target are numbers and few other texts.
+    """Return a note where the classes of a target are numbers, with several units or beside few other texts.
 
     Args:
         target: The column to predict, none missing.
     """
-    if not is_text(target) or (numbers := number_text_of(target, min_share=_NEARLY)) is None:
+    if not is_text(target):
+        return []
+    is_of_few = target.nunique() <= _MAX_CLASSES
+    if not is_of_few and (units := _units_apart(target)):
+        return [f"{target.name} is taken as classes: its numbers have no common unit ({_shares_of(units)}); "
+                "write all with the same one to have a number predicted"]  # fmt: skip
+    if (numbers := number_text_of(target, min_share=_NEARLY)) is None:
         return []
     if not len(rows := _rows_of_others(target, numbers)):
         return []
@@ -165,9 +173,12 @@ def notes_of_classes(target: pd.Series) -> list[str]:
 def _notes_of_units(name: str, column: pd.Series) -> list[str]:
     if not (units := _units_apart(column)):
         return []
-    shares = [f"{count} with {unit}" if unit else f"{count} without a unit" for unit, count in units]
-    return [f"{name} is read as text: its numbers have no common unit ({', '.join(shares)}); write all with "
+    return [f"{name} is read as text: its numbers have no common unit ({_shares_of(units)}); write all with "
             "the same one to have them read as numbers"]  # fmt: skip
+
+
+def _shares_of(units: Sequence[tuple[str, int]]) -> str:
+    return ", ".join(f"{count} with {unit}" if unit else f"{count} without a unit" for unit, count in units)
 
 
 def _units_apart(column: pd.Series) -> list[tuple[str, int]]:

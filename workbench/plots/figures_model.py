@@ -50,6 +50,7 @@ def prediction_errors(run: RunData) -> go.Figure:
     if not found:
         return show_message(new_figure("Prediction errors"), _ABSENT)
     unit = f" {plain(found['unit'])}" if found["unit"] else ""
+    unit += f" ({plain(found['written_unit'])})" if found.get("written_unit") else ""
     half, most = format_number(found["median"]), format_number(found["p90"])
     figure = new_figure(
         "Prediction errors", f"Half of the errors are below {half}, nine in ten below {most}."

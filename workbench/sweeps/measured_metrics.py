@@ -9,6 +9,7 @@ from workbench.data import task_of
 from workbench.errors import ExperimentError
 from workbench.experiment import Component, Experiment
 from workbench.experiment.federated import client_metrics
+from workbench.experiment.goals import Constraint
 from workbench.experiment.private import EPSILON_METRIC, is_private
 from workbench.experiment.schedules import followed_metric
 from workbench.models import LOSSES, METRICS, Task, default_metrics, fits_task
@@ -104,14 +105,20 @@ def _check_targets(experiment: Experiment) -> None:
     wanted = [(f"objectives.{index}.target", each.metric, each.target)
               for index, each in enumerate(experiment.objectives)]  # fmt: skip
     for index, limit in enumerate(experiment.constraints):
-        wanted += [(f"constraints.{index}.{name}", limit.metric, getattr(limit, name))
-                   for name in ("at_least", "at_most")]  # fmt: skip
+        wanted += _bounds_of(f"constraints.{index}", limit)
+    if experiment.federated is not None and experiment.federated.target is not None:
+        wanted += _bounds_of("federated.target", experiment.federated.target)
     for field, metric, value in wanted:
-        if value is not None and value > 1 and metric.removeprefix("val_") in SHARES and metric not in own:
+        of_all = metric.partition("_client_")[0]
+        if value is not None and value > 1 and of_all.removeprefix("val_") in SHARES and of_all not in own:
             raise ExperimentError(
                 f"{metric} is a share and never above 1, got {value:g}", field=field, allowed="from 0 to 1",
                 next_step=f"Write {value / 100:g}." if value <= 100 else None,
             )  # fmt: skip
+
+
+def _bounds_of(field: str, limit: Constraint) -> list[tuple[str, str, float | None]]:
+    return [(f"{field}.{name}", limit.metric, getattr(limit, name)) for name in ("at_least", "at_most")]
 
 
 def reported_metrics(named: list[str], task: Task | None, *, is_federated: bool = False) -> list[str]:
