@@ -183,6 +183,18 @@ def attach(run_id: str) -> Run:
     return Run(store, store.run(run_id).run_id)
 
 
+def attach_newest(run_id: str, newest: Callable[[Store], str]) -> Run:
+    """Return a run as `attach` does, but `last` is the newest that a command can use.
+
+    Args:
+        run_id: The argument.
+        newest: Returns the id of that run.
+    """
+    from workbench.store.run_ids import NEWEST
+
+    return attach(newest(open_existing_store()) if run_id in NEWEST else run_id)
+
+
 def named_trial(run_id: str, trial: int | None) -> tuple[str, int | None]:
     """Return the run and the trial that RUN, RUN/TRIAL or RUN/best names; None for the chosen or best.
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import click
 
 from workbench.cli.options import (
-    attach,
+    attach_newest,
     example,
     json_option,
-    open_existing_store,
     run_argument,
     store_option,
 )
@@ -31,11 +32,9 @@ def what_if_exchange(run_id: str, as_json: bool) -> None:
     """
     from workbench.advisor.exchange_forecast import forecast_exchanges, has_swept_links
     from workbench.runs.what_if import measurements_of, newest_measured
-    from workbench.store.run_ids import NEWEST
 
-    if run_id in NEWEST:
-        run_id = newest_measured(open_existing_store(), has_swept_links)
-    found = forecast_exchanges(measurements_of(attach(run_id)))
+    run = attach_newest(run_id, partial(newest_measured, is_usable=has_swept_links))
+    found = forecast_exchanges(measurements_of(run))
     if as_json:
         print_json({"exchanges": [
             {

@@ -8,10 +8,9 @@ import click
 
 from workbench.cli.options import (
     Count,
-    attach,
+    attach_newest,
     example,
     json_option,
-    open_existing_store,
     run_argument,
     store_option,
 )
@@ -47,12 +46,9 @@ def what_if_plan(
     from workbench.advisor.what_if import PlanQuery
     from workbench.resources import inventory
     from workbench.runs.what_if import models_of, newest_with_advice
-    from workbench.store.run_ids import NEWEST
 
     query = PlanQuery(workers, global_batch, micro_batch, precision, cast("Goal", objective))
-    if run_id in NEWEST:
-        run_id = newest_with_advice(open_existing_store())
-    answer = models_of(attach(run_id)).answer(query)
+    answer = models_of(attach_newest(run_id, newest_with_advice)).answer(query)
     if as_json:
         print_json(answer)
         return

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
 
 from workbench.cli.options import (
-    attach,
+    attach_newest,
     example,
     json_option,
-    open_existing_store,
     run_argument,
     store_option,
 )
@@ -60,11 +60,9 @@ def what_if_scale(
     """
     from workbench.advisor.scale import has_several_workers, scale_of
     from workbench.runs.what_if import measurements_of, newest_measured
-    from workbench.store.run_ids import NEWEST
 
-    if run_id in NEWEST:
-        run_id = newest_measured(open_existing_store(), has_several_workers)
-    found = scale_of(measurements_of(attach(run_id)), efficiency, up_to, global_batch)
+    run = attach_newest(run_id, partial(newest_measured, is_usable=has_several_workers))
+    found = scale_of(measurements_of(run), efficiency, up_to, global_batch)
     if as_json:
         print_json(dataclasses.asdict(found))
         return

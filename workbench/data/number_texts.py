@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from workbench.data.dates import is_text
+from workbench.formatting import GROUPED_DIGITS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,7 +29,7 @@ MISSING_MARKERS = frozenset({text.lower() for text in MISSING_TEXTS} | {"?", "-"
 """What stands for a missing number, in small letters: the markers of pandas, a question mark and a hyphen."""
 NEARLY_NUMBERS = 0.95
 """From this share of numbers on, the other texts of a column count as missing."""
-NUMBER_WITH_SEPARATORS = r"[+-]?(?:[1-9][0-9]{0,2}(?:,[0-9]{3})+|[0-9]{1,3})(?:[.][0-9]*)?"
+NUMBER_WITH_SEPARATORS = rf"[+-]?(?:{GROUPED_DIGITS}|[0-9]{{1,3}})(?:[.][0-9]*)?"
 """The pattern of numbers with commas between thousands."""
 UNITS = "%‰$€£¥₩₹₽₺₪₫₴₱฿¢"
 """Signs that may stand before or after all numbers of a column."""

@@ -135,7 +135,9 @@ class TableOptions(DatasetOptions):
 
     def _read(self) -> pd.DataFrame:
         """Return the table without the rows that are to be left out; its index numbers those of the file."""
-        table = read_table(existing_path(self.path))
+        return self._used_rows(read_table(existing_path(self.path)))
+
+    def _used_rows(self, table: pd.DataFrame) -> pd.DataFrame:
         if not self.drop_missing_targets or self.target not in table.columns:
             return table
         # As it was read: without its markers, a column of numbers in text would be one of text.
@@ -161,12 +163,11 @@ class TableOptions(DatasetOptions):
 
     def summary(self) -> TableSummary:
         """Return what the table consists of; see DatasetOptions.summary."""
-        table = self._read()
+        whole = read_table(existing_path(self.path))
+        table = self._used_rows(whole)
         target = _checked_target(table, self)
         is_classification = (self.given_task or detect_task(target)) == "classification"
-        written = column_of(table, self.target)
-        if self.drop_missing_targets:
-            written = column_of(read_table(existing_path(self.path), only=self.target), self.target)
+        written = column_of(whole, self.target)
         left_out = len(written) - len(target)
         notes = [f"left out {left_out} of {len(written)} rows without a {self.target!r}"] if left_out else []
         notes += [] if is_classification else notes_of_numeric_target(written, self.target)

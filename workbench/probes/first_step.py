@@ -47,28 +47,37 @@ Outcome = Literal["fine", "out of time", "out of memory", "several workers"]
 
 
 @dataclass(frozen=True)
-class FirstStep:
-    """What is known of the first step of a configuration.
+class _Findings:
+    """What making a first step has shown.
 
     Attributes:
-        which: The configuration in words, such as "a sample".
-        params: The configuration.
         outcome: Whether the step was made, or why it is not known whether it can be.
-        elapsed_s: Seconds that it took.
         unreported: Objectives that the first report of a train function lacks.
         reported: The names in that report.
         not_finite: Objectives that are NaN or infinite in the first report of a train function or program.
         num_empty_clients: Clients of a federation that hold no training sample.
     """
 
-    which: str
-    params: dict[str, JsonValue]
     outcome: Outcome
-    elapsed_s: float
     unreported: tuple[str, ...] = ()
     reported: tuple[str, ...] = ()
     not_finite: tuple[str, ...] = ()
     num_empty_clients: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class FirstStep(_Findings):
+    """What is known of the first step of a configuration.
+
+    Attributes:
+        which: The configuration in words, such as "a sample".
+        params: The configuration.
+        elapsed_s: Seconds that it took.
+    """
+
+    which: str
+    params: dict[str, JsonValue]
+    elapsed_s: float
 
 
 def try_first_steps(experiment: Experiment, *, limit_s: float = LIMIT_S) -> list[FirstStep]:
@@ -92,7 +101,7 @@ def try_first_steps(experiment: Experiment, *, limit_s: float = LIMIT_S) -> list
         found = query(__name__, experiment, question, purpose=purpose, timeout_s=limit_s + _MARGIN_S)
     except NoAnswerInTimeError:
         which, params = next(configurations_to_try(experiment))
-        return [FirstStep(which, params, "out of time", limit_s + _MARGIN_S)]
+        return [FirstStep("out of time", which=which, params=params, elapsed_s=limit_s + _MARGIN_S)]
     names = ("unreported", "reported", "not_finite")
     steps = [FirstStep(**step | {name: tuple(step[name]) for name in names}) for step in found]
     _refuse_what_always_diverges(experiment, [step for step in steps if step.outcome == "fine"])
@@ -145,13 +154,13 @@ def _answer(experiment: Experiment, question: dict[str, Any]) -> list[dict[str, 
             if num_tried and started_s - began_s > _SPENT_PART * limit_s:
                 break
             try:
-                outcome, num_empty, *reported = _try(_task(experiment, params, Path(name), trial=num_tried))
+                found = _try(_task(experiment, params, Path(name), trial=num_tried))
             except ExperimentError as error:
                 failed.append(FirstStepFailure(which, params, error))
                 continue
             elapsed_s = perf_counter() - started_s
-            tried.append(FirstStep(which, params, outcome, elapsed_s, *reported, num_empty_clients=num_empty))
-            if outcome != "fine":
+            tried.append(FirstStep(**asdict(found), which=which, params=params, elapsed_s=elapsed_s))
+            if found.outcome != "fine":
                 break
     signal.setitimer(signal.ITIMER_REAL, 0)
     if failed:
@@ -183,12 +192,8 @@ def _task(experiment: Experiment, params: dict[str, JsonValue], folder: Path, *,
     )  # fmt: skip
 
 
-def _try(task: TrialTask) -> tuple[Outcome, int, tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+def _try(task: TrialTask) -> _Findings:
     """Make the first step of a trial.
-
-    Returns:
-        The outcome; the number of clients without a sample; the objectives that the first report lacks, the
-        names in it, and the objectives that are not finite in it.
 
     Raises:
         WorkbenchError: If it fails.
@@ -196,8 +201,7 @@ def _try(task: TrialTask) -> tuple[Outcome, int, tuple[str, ...], tuple[str, ...
     from workbench.training.outcome import describe, ran_out_of_memory
 
     try:
-        outcome, num_empty_clients = _start(task)
-        return outcome, num_empty_clients, (), (), ()
+        return _start(task)
     except _ReportedError as reported:
         wanted, values = [objective.metric for objective in task.experiment.objectives], reported.values
         lacking = () if reported.may_lack else tuple(name for name in wanted if name not in values)
@@ -209,14 +213,14 @@ def _try(task: TrialTask) -> tuple[Outcome, int, tuple[str, ...], tuple[str, ...
                 next_step=f"Return {', '.join(lacking)} as well, or name what is returned as the objective.",
             ) from None  # fmt: skip
         infinite = tuple(name for name in wanted if not math.isfinite(values.get(name, 0.0)))
-        return "fine", 0, lacking, tuple(values), infinite
+        return _Findings("fine", unreported=lacking, reported=tuple(values), not_finite=infinite)
     except _OutOfTimeError:
-        return "out of time", 0, (), (), ()
+        return _Findings("out of time")
     except WorkbenchError:
         raise
     except (Exception, SystemExit) as error:  # user code
         if ran_out_of_memory(error):
-            return "out of memory", 0, (), (), ()
+            return _Findings("out of memory")
         raise ExperimentError(
             f"the first step of a trial fails: {describe(error)}{_place_of(error)}",
             field=_field_of(error, task.experiment),
@@ -233,23 +237,23 @@ def _field_of(error: BaseException, experiment: Experiment) -> str:
     return "model" if experiment.trains_model else "train"
 
 
-def _start(task: TrialTask) -> tuple[Outcome, int]:
-    """Begin a trial of any kind and end it after its first step or report; count clients with no sample."""
+def _start(task: TrialTask) -> _Findings:
+    """Begin a trial of any kind and end it after its first step or report."""
     from workbench.planning.settings import fitted_of
 
     experiment = task.experiment
     if not experiment.trains_model:
         if experiment.plan.decided.workers not in (None, 1):
-            return "several workers", 0
+            return _Findings("several workers")
         if experiment.command is not None:
-            return _start_program(task), 0
+            return _Findings(_start_program(task))
         from workbench.training.functions import run_function as run
     elif fitted_of(experiment, task.params, loads_code=True) is not None:
         from workbench.training.fitting import fit as run
     else:
-        return "fine", _make_step(task)
+        return _Findings("fine", num_empty_clients=_make_step(task))
     run(task, _end_at_report)
-    return "fine", 0
+    return _Findings("fine")
 
 
 def _start_program(task: TrialTask) -> Outcome:

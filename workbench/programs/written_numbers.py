@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import re
 
+from workbench.formatting import GROUPED_DIGITS
+
 NUMBER = r"[-+]?(?:\d+(?:_\d+)*(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|nan|inf(?:inity)?)"
 """The pattern of a number as Python writes it."""
-COUNT = r"(?:[1-9]\d{0,2}(?:,\d{3})+|\d+)"
+COUNT = rf"(?:{GROUPED_DIGITS}|\d+)"
 """The pattern of a whole number, of which commas may separate thousands."""
 _BETWEEN = ",'\u2019\u00a0\u202f"
 """What may stand between digits beside a dot; the last two are blanks that do not end a line."""
