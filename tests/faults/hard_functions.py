@@ -41,6 +41,7 @@ def _shut_ray_down(config: dict[str, Any], report: Any) -> None:
     import ray
 
     ray.shutdown()
+    time.sleep(2.0)
 
 
 def _print_much(config: dict[str, Any], report: Any) -> None:

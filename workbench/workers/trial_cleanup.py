@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import sys
+import warnings
 from collections.abc import Callable
 
 import ray
@@ -28,6 +29,11 @@ _READ_AT_IMPORT = {
 """Libraries that read environment variables only when they are imported, and how the names of these begin."""
 
 
+def _stay_connected(*_: object, **__: object) -> None:
+    """Take the place of `ray.shutdown` in a trial: without Ray its process ends, and the trial is lost."""
+    warnings.warn("ray.shutdown() has no effect in a trial, whose process belongs to Ray", stacklevel=2)
+
+
 class TrialCleanup:
     """What a worker remembers of its process in order to undo the changes of trials."""
 
@@ -39,7 +45,7 @@ class TrialCleanup:
         self._before: ProcessState | None = None
         self._memory = Baseline()
         self._threads = thread_ids()
-        self._is_connected = ray.is_initialized()
+        ray.shutdown = _stay_connected
 
     def begin(self, task: TrialTask, origin: Origin | None) -> None:
         """Bring the process to where its run was started, and import the user's modules.
@@ -71,7 +77,6 @@ class TrialCleanup:
             self._end_processes,
             self._find_threads,
             self._restore,
-            self._find_ray,
             lambda: [self._memory.excess(task.run_id)],
         )
         found = [problem for find in problems for problem in _guarded(find)]
@@ -86,10 +91,6 @@ class TrialCleanup:
     def _find_threads(self) -> list[str | None]:
         names = left_threads(self._threads)
         return [f"still ran threads of the trial: {', '.join(names)}"] if names else []
-
-    def _find_ray(self) -> list[str | None]:
-        """Find out whether the trial shut Ray down: the next one might need it, and die."""
-        return ["was disconnected from Ray by the trial"] if self._is_connected > ray.is_initialized() else []
 
     def _restore(self) -> list[str | None]:
         before = self._before
