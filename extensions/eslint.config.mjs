@@ -4,7 +4,7 @@ import tseslint from "typescript-eslint";
 
 export default tseslint.config(
   {
-    ignores: ["labextension/", "node_modules/", "src/**/types.ts", "src/action_types.ts", "src/forms/request_types.ts"],
+    ignores: ["labextension/", "node_modules/", "src/**/types.ts", "src/*_types.ts", "src/forms/request_types.ts"],
   },
   ...tseslint.configs.recommended,
   {

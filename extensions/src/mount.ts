@@ -10,7 +10,8 @@ import { sharePressedKeys } from "./shortcuts";
 import { State, type ViewState } from "./state";
 import { followTheme, readTheme, themeName } from "./theme";
 import { Transport } from "./transport";
-import type { Subscription, Update, RunDetail } from "./types";
+import type { RunDetail } from "./run_types";
+import type { Subscription, Update } from "./types";
 import { App } from "./views/app";
 import "./style.css";
 

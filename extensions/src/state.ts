@@ -4,27 +4,22 @@ import { FrameError, type Frame } from "./frames";
 import type { Level } from "./host";
 import type { Connection } from "./transport";
 import type { Problem } from "./action_types";
+import type { ComparedRun, Comparison, ComparisonQuery, RunItem, RunList, RunsQuery } from "./run_list_types";
 import type {
   ChartQuery,
   ChartUpdate,
   Column,
-  ComparedRun,
-  Comparison,
-  ComparisonQuery,
   LogLine,
-  Subscription,
   MachinesHistory,
   MachinesStatus,
-  RunItem,
   RunDetail,
-  RunList,
-  RunsQuery,
   TrialTable,
   TrialDetail,
   TrialLog,
   TrialLogQuery,
   TrialRow,
-} from "./types";
+} from "./run_types";
+import type { Subscription } from "./types";
 
 export type RunState = RunItem["state"];
 export type TrialState = TrialRow["state"];

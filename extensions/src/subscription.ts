@@ -2,7 +2,8 @@
 import type { State, Tab } from "./state";
 import { counterpartOf } from "./counterpart";
 import { tabOf } from "./tabs";
-import type { ChartQuery, Subscription } from "./types";
+import type { ChartQuery } from "./run_types";
+import type { Subscription } from "./types";
 
 export type Form = "panel" | "wide" | "output";
 

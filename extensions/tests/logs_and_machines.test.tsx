@@ -6,7 +6,7 @@ import { extentOf } from "../src/extent";
 import { spanAt } from "../src/draw_lines";
 import { machineDrawing, machineLines } from "../src/machine_drawing";
 import { subscriptionOf } from "../src/subscription";
-import type { LogLine, NodeSeries, TrialLog as Printed } from "../src/types";
+import type { LogLine, NodeSeries, TrialLog as Printed } from "../src/run_types";
 import { Log } from "../src/views/log";
 import { Resources } from "../src/views/resources";
 import { TrialLog } from "../src/views/trial_log";

@@ -5,7 +5,7 @@ import { State, type ViewState } from "../src/state";
 import type { Form as Layout } from "../src/subscription";
 import type { Theme } from "../src/theme";
 import type { Offer } from "../src/action_types";
-import type { AdviceCard, RunDetail, TrialTable } from "../src/types";
+import type { AdviceCard, RunDetail, TrialTable } from "../src/run_types";
 
 export interface Recorded {
   path: string;

@@ -6,12 +6,19 @@ import pytest
 
 import workbench
 from workbench.experiment.changing import CHANGEABLE
-from workbench.live_feed import action_typescript, tiers_typescript
-from workbench.live_feed.typescript import typescript
+from workbench.live_feed import (
+    action_typescript,
+    run_list_typescript,
+    run_typescript,
+    tiers_typescript,
+    typescript,
+)
 
 FRONT_END = Path(workbench.__file__).parents[1]
 FILES = {
-    "extensions/src/types.ts": (typescript, "typescript"),
+    "extensions/src/types.ts": (typescript.typescript, "typescript"),
+    "extensions/src/run_types.ts": (run_typescript.typescript, "run_typescript"),
+    "extensions/src/run_list_types.ts": (run_list_typescript.typescript, "run_list_typescript"),
     "extensions/src/action_types.ts": (action_typescript.typescript, "action_typescript"),
     "extensions/src/tiers/types.ts": (tiers_typescript.typescript, "tiers_typescript"),
 }
@@ -26,13 +33,16 @@ def test_the_types_of_the_front_end_are_those_of_the_models(path: str):
 
 
 def test_a_field_with_a_default_may_be_missing():
-    assert "  runs?: RunList | null;\n" in typescript()
+    assert "  runs?: RunList | null;\n" in typescript.typescript()
 
 
 def test_a_field_without_one_is_always_there():
-    assert '  state: "waiting" | "running" | "complete" | "pruned" | "stopped" | "failed";\n' in typescript()
+    assert (
+        '  state: "waiting" | "running" | "complete" | "pruned" | "stopped" | "failed";\n'
+        in run_typescript.typescript()
+    )
 
 
 def test_only_names_that_there_are_stand_for_settings_of_an_experiment():
     names = " | ".join(f'"{name}"' for name in CHANGEABLE)
-    assert f"  settings: Partial<Record<{names}, unknown>>;\n" in typescript()
+    assert f"  settings: Partial<Record<{names}, unknown>>;\n" in run_typescript.typescript()

@@ -14,7 +14,7 @@ from workbench.typescript import typescript_of
 
 def typescript() -> str:
     """Return the TypeScript source of all types of what the form shows."""
-    shared = {"../types": (AdviceCard,), "../action_types": (Problem,), "./request_types": REQUESTS}
+    shared = {"../run_types": (AdviceCard,), "../action_types": (Problem,), "./request_types": REQUESTS}
     return typescript_of((FormState, Answer, Results), "workbench.forms.typescript", shared=shared)
 
 

@@ -3,7 +3,7 @@ import { useState } from "preact/hooks";
 import { AdviceCard } from "../views/advice_card";
 import { FigureBox } from "./figure";
 import type { Json } from "./message_types";
-import type { AdviceCard as AdviceCardParts } from "../types";
+import type { AdviceCard as AdviceCardParts } from "../run_types";
 import type { AdvisedSetting, AdviceSummary } from "./types";
 import { AsyncResult } from "./async_result";
 import { Group, useQuery, useUniqueId, type FormProps } from "./text_field";

@@ -6,7 +6,7 @@ import type { Host } from "../host";
 import type { ViewState } from "../state";
 import { isStartable } from "../views/first_steps";
 import type { Done, ExperimentFile, Problem } from "../action_types";
-import type { RunList } from "../types";
+import type { RunList } from "../run_list_types";
 import { openFormNotebook } from "./form_notebook";
 import { workbenchIcon } from "./icon";
 import { COMMANDS } from "./names";

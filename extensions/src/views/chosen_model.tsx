@@ -1,6 +1,6 @@
 // The result of an automatic run: the candidates so far, then the chosen model, what it does, the leaderboard.
 import type { Controller } from "../controller";
-import type { ChosenModel } from "../types";
+import type { ChosenModel } from "../run_types";
 import { Empty } from "./components";
 import { FigureBox } from "./figure_box";
 
