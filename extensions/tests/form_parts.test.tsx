@@ -203,11 +203,13 @@ test("a model is shown with its layers, its memory and its problems", () => {
 const CHANNEL = { send: () => undefined, on: () => undefined, off: () => undefined };
 
 test("a run starts only without problems, and on the chosen cluster", () => {
-  const preflight = { lines: ["2 GPUs"], problems: [], forecast: ["about 1 h"] };
+  const notes = ["budget.trials: 5 trials cannot train the population"];
+  const preflight = { lines: ["2 GPUs"], notes, problems: [], forecast: ["about 1 h"] };
   const { kernel, form } = buildForm({}, { preflight });
   const part = () => <RunPart form={form} model={CHANNEL} modelCheck="unknown" runId="" />;
   const { rerender } = render(part());
   assert.ok(screen.getByText("about 1 h"));
+  assert.ok(screen.getByText(/cannot train the population/));
   fireEvent.click(screen.getByRole("radio", { name: /cluster/ }));
   enter(screen.getByLabelText(/Address/), "http://head:8265");
   assert.deepEqual(kernel.messages("address"), [{ type: "address", address: "http://head:8265" }]);

@@ -51,6 +51,17 @@ def test_a_run_that_may_start_is_described(store: Store) -> None:
     assert "the duration is not known" in told["forecast"][0]
 
 
+def test_a_dry_run_notes_what_check_notes(store: Store) -> None:
+    short = {"sampler": {"name": "pbt", "options": {"population": 4, "every": 2}}}
+    sharing = {"resources": {"concurrency": 1, "per_gpu": 2}}
+    told = forecast_run(Experiment(**FIELDS | short), store=store)
+    assert told["notes"][0].startswith("budget.trials: 6 trials cannot train the population to its end")
+    if not likely_cluster().num_gpus:
+        notes = forecast_run(Experiment(**FIELDS | sharing), store=store)["notes"]
+        assert notes[0].startswith("resources.per_gpu: there is no GPU here that trials could share")
+    assert forecast_run(Experiment(**FIELDS), store=store)["notes"] == []
+
+
 def test_a_worker_that_this_machine_cannot_give_is_a_problem_here_and_not_elsewhere(store: Store) -> None:
     experiment = Experiment(**FIELDS | {"resources": {"cpus_per_worker": 10_000}})
     assert forecast_run(experiment, store=store)["problems"][0]["field"] == "resources.cpus_per_worker"

@@ -17,7 +17,7 @@ from workbench.store import Store
 from workbench.sweeps import data_notes
 from workbench.sweeps.data_notes import DataNotes
 from workbench.sweeps.ledger import Ledger
-from workbench.sweeps.plan_checks import describe_idle_sharing
+from workbench.sweeps.run_notes import notes_of_limits
 
 
 def experiment_on(data: Any, **fields: Any) -> Experiment:
@@ -89,18 +89,20 @@ def test_a_run_notes_too_few_trials_for_its_population_and_gpus_that_are_not_the
     space = {"lr": {"low": 0.1, "high": 1.0}}
     short = {"sampler": {"name": "pbt", "options": {"population": 4, "every": 2}}, "training": {"epochs": 4}}
     [note] = notes_of(store, "digits", search=space, budget={"trials": 5}, **short)
-    assert note.startswith("5 trials cannot train the population to its end, which takes 8")
+    assert note.startswith("budget.trials: 5 trials cannot train the population to its end, which takes 8")
     sharing = experiment_on("digits", search=space, resources={"per_gpu": 2})
-    assert "no GPU here" in (describe_idle_sharing(sharing, 0) or "")
-    assert describe_idle_sharing(sharing, 1) is None
-    assert describe_idle_sharing(experiment_on("digits", search=space), 0) is None
+    [note] = notes_of_limits(sharing, 0)
+    assert note.startswith("resources.per_gpu: there is no GPU here")
+    for num_gpus in (1, None):
+        assert notes_of_limits(sharing, num_gpus) == []
+    assert notes_of_limits(experiment_on("digits", search=space), 0) == []
 
 
 def test_a_run_whose_trials_would_be_the_same_one_notes_that_one_runs(store: Store) -> None:
     [note] = notes_of(store, "digits", budget={"trials": 5})
     assert note == (
-        "nothing is searched, so 5 trials would be the same one: only one runs; name parameters in search, "
-        "or set repeats: 5 to train it with that many seeds"
+        "budget.trials: nothing is searched, so 5 trials would be the same one: only one runs; name "
+        "parameters in search, or set repeats: 5 to train it with that many seeds"
     )
     assert notes_of(store, "digits", budget={"trials": 5}, has_trial=True) == []
     assert notes_of(store, "digits", budget={"trials": 1}, repeats=5) == []

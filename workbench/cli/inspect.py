@@ -117,8 +117,8 @@ def check(
         experiment = read_experiment(file, experiment_settings(ACTIONS["sweep"].arguments, given))
         from workbench.resources import inventory
         from workbench.study import check as check_sampler
-        from workbench.sweeps.plan_checks import describe_idle_sharing
         from workbench.sweeps.preflight import check as check_before_start
+        from workbench.sweeps.run_notes import notes_of_run
 
         check_before_start(experiment)
         check_sampler(experiment)
@@ -131,9 +131,7 @@ def check(
         print_json({"ok": False, **error.to_json(write_for_shell)})
         print_error(error)
         return exit_code_of(error)
-    scope, *notes = describe_search(experiment)
-    if (idle := describe_idle_sharing(experiment, len(inventory().gpus))) is not None:
-        notes.append(f"resources.per_gpu: {idle}.")
+    notes = notes_of_run(experiment, len(inventory().gpus))
     notes += [] if table is None else table.notes
     if as_json:
         document: dict[str, Any] = {
@@ -143,7 +141,9 @@ def check(
         document |= {} if table is None else {"table": table.to_json()}
         print_json(document if forecast is None else document | {"memory": forecast.to_json()})
         return 0
-    click.echo(f"{file} is valid: {scope}.\nStart it with: {command_line('sweep', file)}")
+    click.echo(
+        f"{file} is valid: {describe_search(experiment)}.\nStart it with: {command_line('sweep', file)}"
+    )
     for line in [*([] if table is None else table.lines()), *notes]:
         click.echo(line)
     for line in describe_first_steps(steps):

@@ -184,6 +184,7 @@ class PreflightReport(Response):
     """What is known before a run starts."""
 
     lines: tuple[str, ...]
+    notes: tuple[str, ...]
     problems: tuple[Problem, ...]
     forecast: tuple[str, ...]
 

@@ -11,13 +11,11 @@ from workbench.actions import suggest
 from workbench.errors import ArgumentError, Suggestion
 from workbench.events import FINISHED_RUN_STATES, RunState, TrialState
 from workbench.experiment.money_units import describe_money, parse_price
-from workbench.experiment.populations import describe_short_budget, num_parts
-from workbench.experiment.same_trials import describe_same_trials, tries_one_configuration
-from workbench.experiment.what_is_trained import longest_training
+from workbench.experiment.populations import num_parts
+from workbench.experiment.same_trials import tries_one_configuration
 from workbench.formatting import compact_duration, counted_noun, format_count
 from workbench.history import cost_of
 from workbench.history.failures import began_nothing
-from workbench.space import Domain, Int
 from workbench.store.trial_files import trial_folder
 from workbench.workers.trial_log import log_name
 
@@ -28,37 +26,11 @@ if TYPE_CHECKING:
 _STATES: tuple[TrialState, ...] = ("complete", "running", "waiting", "pruned", "stopped", "failed")
 
 
-def describe_search(experiment: Experiment) -> list[str]:
-    """Write what a run of an experiment will try, and what is notable about it, in lines of text."""
-    trials, domains = experiment.max_configurations(), experiment.search.root
+def describe_search(experiment: Experiment) -> str:
+    """Write what a run of an experiment will try, in one line."""
+    trials, num_domains = experiment.max_configurations(), len(experiment.search.root)
     budget = "no limit on trials" if trials is None else format_count(trials, "trial")
-    lines = [f"{experiment.name}, {format_count(len(domains), 'parameter')}, {budget}"]
-    limits = (describe_same_trials(experiment), describe_short_budget(experiment))
-    lines += [f"budget.trials: {note}." for note in limits if note is not None]
-    lines += _describe_few_whole_numbers(domains)
-    early_stop, epochs = experiment.early_stop, longest_training(experiment)
-    reads_grace = early_stop.pruner != "none" and not early_stop.kind.compares_repeats
-    if reads_grace and epochs is not None and early_stop.grace >= epochs:
-        most = " at most" if "epochs" in domains else ""
-        lines.append(
-            f"early_stop never stops a trial: grace is {format_count(early_stop.grace, 'epoch')} and trials "
-            f"have {epochs}{most}."
-        )
-    return lines
-
-
-def _describe_few_whole_numbers(domains: Mapping[str, Domain]) -> list[str]:
-    """Name the ranges that are whole numbers only because their ends are, where two values may surprise."""
-    lines = []
-    for name, domain in domains.items():
-        is_meant = domain.model_fields_set & {"step", "type"}
-        if isinstance(domain, Int) and not is_meant and domain.high - domain.low == 1:
-            low, high = domain.low, domain.high
-            lines.append(
-                f"search.{name} tries only the whole numbers {low} and {high}. If real numbers are meant, "
-                f"write {low}.0 and {high}.0."
-            )
-    return lines
+    return f"{experiment.name}, {format_count(num_domains, 'parameter')}, {budget}"
 
 
 def format_counts(history: History) -> str:

@@ -41,9 +41,11 @@ def forecast_run(
     Returns:
         Plain values: problems (everything that would prevent the start), num_trainings (None if only time
         limits it), workers (per trial), at_once (concurrent trials; None if unknown), machine (None for a
-        remote cluster), lines (these as sentences), forecast (the expected time, as sentences), and
-        expected (the same as numbers; None without measurements to predict from).
+        remote cluster), lines (these as sentences), notes (what is notable), forecast (the expected time, as
+        sentences), and expected (the same as numbers; None without measurements to predict from).
     """
+    from workbench.sweeps.run_notes import notes_of_run
+
     problems = list(_problems(experiment, store, launcher, address, warm_start))
     share = forecast = machine = None
     if address is None:
@@ -66,6 +68,7 @@ def forecast_run(
         "at_once": None if share is None else share.concurrency,
         "machine": machine,
         "lines": [] if problems else list(_lines(experiment, address, machine, share)),
+        "notes": [] if problems else notes_of_run(experiment, machine["num_gpus"] if machine else None),
         "forecast": [] if problems else list(_forecast_lines(experiment, forecast)),
         "expected": None if forecast is None else forecast.to_json(),
     }

@@ -13,11 +13,9 @@ from workbench.data import summary_of
 from workbench.errors import WorkbenchError
 from workbench.events import Noted
 from workbench.experiment import Component
-from workbench.experiment.populations import describe_short_budget
-from workbench.experiment.same_trials import describe_same_trials
 from workbench.resources import cluster_inventory
 from workbench.sweeps.ledger import Ledger
-from workbench.sweeps.plan_checks import describe_idle_sharing
+from workbench.sweeps.run_notes import notes_of_limits
 
 logger = logging.getLogger(__name__)
 
@@ -39,13 +37,10 @@ class DataNotes:
         experiment = self._ledger.history.experiment
         if self._ledger.history.trials:
             return
-        notes = [describe_same_trials(experiment), describe_short_budget(experiment)]
-        if experiment.resources.per_gpu not in (1, "auto"):  # of auto it is noted what was measured
-            idle = describe_idle_sharing(experiment, cluster_inventory().num_gpus)
-            notes.append(None if idle is None else f"resources.per_gpu: {idle}")
-        for note in notes:
-            if note is not None:
-                self._ledger.record(Noted(level="warning", message=note))
+        # Of auto it is noted what was measured.
+        shares = experiment.resources.per_gpu not in (1, "auto")
+        for note in notes_of_limits(experiment, cluster_inventory().num_gpus if shares else None):
+            self._ledger.record(Noted(level="warning", message=note))
         data = experiment.data
         if data is None or data.is_reference:
             return

@@ -118,22 +118,6 @@ def check_sharing(experiment: Experiment) -> None:
         raise ExperimentError(problem, field="resources.per_gpu", allowed=allowed)
 
 
-def describe_idle_sharing(experiment: Experiment, num_gpus: float) -> str | None:
-    """Return a sentence about trials that are to share GPUs where there are none.
-
-    Args:
-        experiment: The experiment.
-        num_gpus: The GPUs that there are, >= 0.
-
-    Returns:
-        None if there are GPUs, or machines may still start, or trials share none.
-    """
-    resources = experiment.resources
-    if resources.per_gpu == 1 or num_gpus or resources.autoscaling:
-        return None
-    return "there is no GPU here that trials could share, so it has no effect; resources.concurrency has"
-
-
 def check_continuable(experiment: Experiment) -> None:
     """Refuse a population whose trainings cannot be continued by another trial.
 

@@ -182,6 +182,11 @@ function Preflight({ result }: { result: PreflightReport }) {
           <li key={line}>{line}</li>
         ))}
       </ul>
+      {result.notes.map((note) => (
+        <p key={note} class="workbench-notice">
+          {note}
+        </p>
+      ))}
     </div>
   );
 }
