@@ -124,10 +124,6 @@ def format_params(params: Mapping[str, Any]) -> str:
     return " ".join(f"{name}={format_value(value)}" for name, value in params.items())
 
 
-GROUPED_DIGITS = r"[1-9][0-9]{0,2}(?:,[0-9]{3})+"
-"""The pattern of a whole number with commas between thousands, as `format_count` writes large ones."""
-
-
 def format_count(count: float, noun: str = "", plural: str = "") -> str:
     """Write how many there are: `5,120`, `1 trial`, `3 trials`.
 

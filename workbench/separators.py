@@ -1,6 +1,6 @@
-"""What separates the columns of a text table, for those that read one: a file saved with another sign.
+"""What separates the columns of a text table, or the thousands of a number, for those that read one.
 
-Reading the table itself is left to them.
+Reading the table or the number itself is left to them.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from pathlib import Path
 
 from workbench.errors import DataError
 
+GROUPED_DIGITS = r"[1-9][0-9]{0,2}(?:,[0-9]{3})+"
+"""The pattern of a whole number with commas between thousands."""
 _NAMES = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars"}
 
 

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from workbench.advisor.advice import Advice, Candidate, Estimate
-from workbench.advisor.candidates import describe_contradiction
+from workbench.advisor.candidates import describe_contradiction, doubt_of_runner_up
 from workbench.advisor.choices import believed_rate, choices_of
 from workbench.advisor.plans import Knowledge
 from workbench.advisor.proposals import RatedPlan
 from workbench.advisor.race import Race
 from workbench.advisor.variants import plan_with
-from workbench.advisor.verdict import Findings, conclude, doubt_of_runner_up
+from workbench.advisor.verdict import Findings, conclude
 from workbench.errors import ExperimentError
 from workbench.events import PlanMeasured, RatesTested
 from workbench.experiment import Experiment

@@ -85,3 +85,18 @@ def describe_contradiction(step: Estimate, whose: str = "") -> str | None:
         return None
     times = f"{longer_s / shorter_s:.1f} times"
     return f"the measured step{whose} is up to {times} {how} than other plans let expect: measure it again"
+
+
+def doubt_of_runner_up(runner_up: Candidate, choice: Candidate) -> str | None:
+    """Describe how the measured step of a runner-up contradicts the model, where it would be chosen by that.
+
+    Args:
+        runner_up: What is next best.
+        choice: What is recommended.
+    """
+    step, times_s = runner_up.step_time_s, (runner_up.time_to_target_s, choice.time_to_target_s)
+    if times_s[0] is not None and times_s[1] is not None:
+        would_win = times_s[0].value * step.low / step.value < times_s[1].value
+    else:
+        would_win = runner_up.samples_per_s.high > choice.samples_per_s.value
+    return describe_contradiction(step, f" of {runner_up.written}") if would_win else None

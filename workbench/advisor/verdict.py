@@ -12,7 +12,7 @@ from pydantic import JsonValue
 
 from workbench.advisor.advice import Advice, Candidate, Estimate, Goal, NoiseStatus
 from workbench.advisor.advice_lines import COMPARED
-from workbench.advisor.candidates import PREDICTED, candidate_of, describe_contradiction
+from workbench.advisor.candidates import PREDICTED, candidate_of, describe_contradiction, doubt_of_runner_up
 from workbench.advisor.choices import Choices, believed_rate, is_open
 from workbench.advisor.enough_updates import describe_fewer_updates, largest_batch
 from workbench.advisor.exchange_offers import Progress, exchange_offers
@@ -323,21 +323,6 @@ def _would_change(found: Findings, plan: Plan, lr: float, candidates: Sequence[C
         )
     elif found.noise_scale is None and found.experiment.trains_model:
         yield "the gradient noise: it grows during a training, and then larger batches pay"
-
-
-def doubt_of_runner_up(runner_up: Candidate, choice: Candidate) -> str | None:
-    """Describe how the measured step of a runner-up contradicts the model, where it would be chosen by that.
-
-    Args:
-        runner_up: What is next best.
-        choice: What is recommended.
-    """
-    step, times_s = runner_up.step_time_s, (runner_up.time_to_target_s, choice.time_to_target_s)
-    if times_s[0] is not None and times_s[1] is not None:
-        would_win = times_s[0].value * step.low / step.value < times_s[1].value
-    else:
-        would_win = runner_up.samples_per_s.high > choice.samples_per_s.value
-    return describe_contradiction(step, f" of {runner_up.written}") if would_win else None
 
 
 def _settings(found: Findings, plan: Plan, lr: float) -> dict[str, JsonValue]:

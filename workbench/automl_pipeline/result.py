@@ -206,9 +206,8 @@ class AutoML:
             interpreter = held_out.interpreter
             found = analyse(
                 chosen.outputs, held_out.samples, held_out.targets, self._task,
-                labels=interpreter.labels, target_name=interpreter.target_name,
-                target_unit=interpreter.target_unit, predicted=predicted,
-                longest_s=(1.0 - _PART_TO_JUDGE) * self.longest_s,
+                labels=interpreter.labels, target_name=interpreter.target_name, predicted=predicted,
+                target_unit=interpreter.target_unit, longest_s=(1.0 - _PART_TO_JUDGE) * self.longest_s,
             )  # fmt: skip
             self._analysed = (seq, TestAnalysis(found))
         return self._analysed[1]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from workbench.data.dates import is_text
-from workbench.formatting import GROUPED_DIGITS
+from workbench.separators import GROUPED_DIGITS
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -193,11 +193,7 @@ def _task(experiment: Experiment, params: dict[str, JsonValue], folder: Path, *,
 
 
 def _try(task: TrialTask) -> _Findings:
-    """Make the first step of a trial.
-
-    Raises:
-        WorkbenchError: If it fails.
-    """
+    """Make the first step of a trial; raise a WorkbenchError if it fails."""
     from workbench.training.outcome import describe, ran_out_of_memory
 
     try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from workbench.formatting import GROUPED_DIGITS
+from workbench.separators import GROUPED_DIGITS
 
 NUMBER = r"[-+]?(?:\d+(?:_\d+)*(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|nan|inf(?:inity)?)"
 """The pattern of a number as Python writes it."""
