@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from workbench.advisor.plan_measurement import MeasurementContext, PlanMeasurer
 from workbench.advisor.plans import Knowledge, num_affordable
 from workbench.advisor.variants import read_plan
+from workbench.errors import ExperimentError
 from workbench.events import PlanMeasured
 from workbench.experiment import Experiment
 from workbench.plan import PartialPlan
@@ -221,3 +222,54 @@ def test_a_micro_batch_is_measured_by_itself_where_the_experiment_accumulates_se
 
 def test_nothing_is_divided_where_links_are_fast() -> None:
     assert survey_link(exchange_s=1e-3)[1].tried == {("ddp", "1f1b")}
+
+
+class WithLittleMemory:
+    """Workers that hold at most so many samples at once."""
+
+    def __init__(self, experiment: Experiment, most: int) -> None:
+        self._experiment, self._most = experiment, most
+        self.tried: list[int] = []
+
+    def probe(
+        self, num_workers: int, plans: Sequence[PartialPlan], order: PlanProbe,
+        params: Mapping[str, Any],
+    ) -> list[PlanMeasured]:  # fmt: skip
+        found = []
+        for each in plans:
+            decided = each | PartialPlan.of(workers=num_workers)
+            plan = resolve(self._experiment, params, num_train_samples=SAMPLES, decided=decided).plan
+            self.tried.append(plan.micro_batch)
+            fits = plan.micro_batch <= self._most
+            found.append(
+                PlanMeasured(
+                    setting=order.setting, plan=plan.to_json(), workers_per_node=[1] * num_workers,
+                    num_train_samples=SAMPLES, fits=fits, message=None if fits else "memory ran out.",
+                    step_time_s=1e-3 + 1e-4 * plan.micro_batch if fits else None,
+                )
+            )  # fmt: skip
+        return found
+
+
+def begin_with_little_memory(most: int, **plan: Any) -> tuple[PlanMeasurer, WithLittleMemory]:
+    experiment = Experiment(
+        model="mlp", data="digits", objectives=[{"metric": "val_loss", "goal": "minimize"}],
+        training={"global_batch": 512}, plan={"workers": 1, **plan},
+    )  # fmt: skip
+    bench = WithLittleMemory(experiment, most)
+    around = MeasurementContext(Capacity(Shape(1, 0.0), (1,)), on_gpu=False, limit_bytes=None, setting="s")
+    return PlanMeasurer(experiment, bench, around, 60.0), bench  # type: ignore[arg-type]
+
+
+def test_a_batch_that_does_not_fit_is_divided_as_a_trial_would_divide_it() -> None:
+    measurer, bench = begin_with_little_memory(128)
+    assert bench.tried == [512, 256, 128]
+    assert (measurer.reference.plan["micro_batch"], measurer.reference.plan["accumulation"]) == (128, 4)
+
+
+def test_a_micro_batch_that_the_experiment_states_is_not_divided() -> None:
+    with pytest.raises(
+        ExperimentError, match=r"does not fit: memory ran out\. Make the model smaller"
+    ) as stated:
+        begin_with_little_memory(128, micro_batch=512)
+    assert stated.value.field == "plan.micro_batch"

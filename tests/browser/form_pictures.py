@@ -49,7 +49,7 @@ MODEL: dict[str, Any] = {
         "parts": {"parameters": 77_096, "optimizer": 154_192, "activations": 20_400_000, "gradients": 77_096},
         "fits": True,
         "largest_micro_batch": 65536,
-        "words": "fits into the 16 GiB of this machine; estimated from shapes alone",
+        "words": "fits into the 16 GiB that a worker has here; estimated from shapes alone",
     },
     "problems": [],
 }

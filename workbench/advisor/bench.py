@@ -29,8 +29,9 @@ from workbench.events import (
     TrialReported,
 )
 from workbench.experiment import Experiment
-from workbench.plan import SIZES, PartialPlan, Plan
+from workbench.plan import SIZES, Hardware, PartialPlan, Plan
 from workbench.planning.own_code import own_values
+from workbench.planning.settings import resolve
 from workbench.probes.measurements import NeighbourProbe, PlanProbe, RateTest
 from workbench.remote.code_origin import Origin
 from workbench.training import TrialTask
@@ -157,7 +158,7 @@ class Bench:
                 measured.append(
                     PlanMeasured(
                         setting=order.setting,
-                        plan=failed.to_json(),
+                        plan=self._in_full(failed, params),
                         workers_per_node=list(workers_per_node),
                         fits=False,
                         message=ended.message,
@@ -170,6 +171,12 @@ class Bench:
                 raise RunError("the workers measured fewer plans than requested")
             left = left[len(measured) :]
         return found
+
+    def _in_full(self, decided: PartialPlan, params: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+        """Return the plan that a worker was to measure; what only the data decides is left out."""
+        on_gpu = self._request.shape.gpus > 0
+        hardware = Hardware(on_gpu, has_bf16=on_gpu)
+        return resolve(self._experiment, params, hardware=hardware, decided=decided).plan.to_json()
 
     def _is_news(self, event: PlanMeasured) -> bool:
         """Return whether to store a measurement; what is impossible at every size is stored once."""

@@ -19,7 +19,32 @@ from workbench.performance.memory import MARGIN, MemoryLaw, StepMemory, fit_law
 from workbench.plan import Hardware, PartialPlan, Plan
 from workbench.planning.settings import resolve
 from workbench.probes.memory_estimate import MemoryEstimate, estimate_memory
-from workbench.resources import inventory
+from workbench.resources import inventory, likely_cluster
+from workbench.resources.cluster import ClusterInventory
+from workbench.resources.gpu_memory import allowed_bytes
+from workbench.workers.capacity import Capacity, capacity_of, trials_at_once
+
+
+def memory_limit_bytes(experiment: Experiment, capacity: Capacity, cluster: ClusterInventory) -> float | None:
+    """Return the memory that one worker has where it has least of it; None if that is not known.
+
+    Args:
+        experiment: How many workers train at once, where that is decided, are all that share a node.
+        capacity: What a worker uses, and how many each node holds.
+        cluster: The nodes.
+    """
+    if capacity.shape.gpus > 0:
+        limits_bytes = [allowed_bytes(gpu.memory_bytes, capacity.shape.gpus) for gpu in inventory().gpus]
+    else:
+        workers, at_once = experiment.plan.decided.workers, capacity.num_workers
+        if workers is not None and not experiment.resources.elastic:
+            at_once = workers * trials_at_once(experiment, capacity)
+        limits_bytes = [
+            node.memory_bytes / min(count, at_once)
+            for node, count in zip(cluster.nodes, capacity.workers_per_node, strict=True)
+            if count > 0
+        ]
+    return min(limits_bytes, default=None)
 
 
 @dataclass(frozen=True)
@@ -110,8 +135,9 @@ class Usual:
         on_gpu = bool(here.gpus) and experiment.resources.gpus_per_worker != 0
         device = "cuda" if on_gpu else "cpu"
         plan = resolve(experiment, chosen, hardware=Hardware(on_gpu, has_bf16=on_gpu)).plan
-        limit_bytes = min(gpu.memory_bytes for gpu in here.gpus) if on_gpu else here.memory_bytes
-        return cls(chosen, plan, limit_bytes, device)
+        cluster = likely_cluster()
+        limit_bytes = memory_limit_bytes(experiment, capacity_of(experiment, cluster), cluster)
+        return cls(chosen, plan, here.memory_bytes if limit_bytes is None else int(limit_bytes), device)
 
     @property
     def micro_batches(self) -> tuple[int, int]:

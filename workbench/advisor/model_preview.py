@@ -75,8 +75,7 @@ def _memory(forecast: MemoryForecast) -> dict[str, Any]:
 def _words(forecast: MemoryForecast) -> str:
     """Describe whether it fits, and how sure that is."""
     fit = "fits into" if forecast.fits else "does not fit into"
-    whose = "a GPU of this machine" if forecast.device == "cuda" else "this machine"
     return (
-        f"{fit} the {format_bytes(forecast.limit_bytes)} of {whose}; estimated from shapes alone, without "
-        "what libraries take"
+        f"{fit} the {format_bytes(forecast.limit_bytes)} that a worker has here; estimated from shapes "
+        "alone, without what libraries take"
     )

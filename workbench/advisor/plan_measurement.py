@@ -51,6 +51,7 @@ from workbench.events.step_parts import loaders_to_hide
 from workbench.experiment import Experiment
 from workbench.performance.memory import MemoryLaw
 from workbench.plan import VARIANT, Hardware, PartialPlan, Plan
+from workbench.planning.batch_division import smaller_micro_batch
 from workbench.planning.less_memory import changeable_ways
 from workbench.planning.settings import resolve
 from workbench.probes.measurements import PlanProbe
@@ -148,21 +149,28 @@ class PlanMeasurer:
         """Measure what the experiment does without advice, which also shows how much data there is."""
         params = drawn_params(self._experiment)
         workers = resolve(self._experiment, params).plan.workers
-        found = self._probe(workers, [PartialPlan()], params)[0]
+        decided = PartialPlan()
+        found = self._probe(workers, [decided], params)[0]
+        is_divisible = all(is_open(self._experiment, name) for name in ("micro_batch", "accumulation"))
+        while not found.fits and is_divisible and self._has_time:
+            smaller = smaller_micro_batch(PartialPlan.from_json(found.plan))  # as a trial would divide it
+            if smaller is None:
+                break
+            found = self._probe(workers, [decided := smaller], params)[0]
         if found.fits and not self._agrees(found):
             # The machine may have been busy just now, or back then: a second measurement shows which.
-            found = self._probe(workers, [PartialPlan()], params)[0]
+            found = self._probe(workers, [decided], params)[0]
             if found.fits and not self._agrees(found):
                 self._measured = [found]
         if found.fits and is_open(self._experiment, "loaders") and loaders_to_hide(found.parts_s):
             # The first steps may have filled a cache, and a training reads it in all epochs but one.
             self._measured.remove(found)
-            found = self._probe(workers, [PartialPlan()], params)[0]
+            found = self._probe(workers, [decided], params)[0]
         if not found.fits:
             raise ExperimentError(
-                f"the experiment as it stands does not fit: {found.message}",
+                f"the experiment as it stands does not fit: {str(found.message).rstrip('.')}",
                 field="plan.micro_batch",
-                next_step="Let plan.micro_batch and plan.accumulation be auto, or make them smaller.",
+                next_step="Make the model smaller, or let plan.micro_batch and plan.accumulation be auto.",
             )
         if self._measures_power and found.power_w is None:
             raise ExperimentError(

@@ -16,6 +16,7 @@ from workbench.advisor.bench import Bench
 from workbench.advisor.choices import base_params, check_advisable
 from workbench.advisor.close_plans import time_closest_again
 from workbench.advisor.confirmation import Confirmation
+from workbench.advisor.memory import memory_limit_bytes
 from workbench.advisor.plan_measurement import MeasurementContext, PlanMeasurer
 from workbench.advisor.speed_history import read_measurements, read_noise_scale, setting_of
 from workbench.advisor.verdict import Findings, conclude
@@ -28,10 +29,9 @@ from workbench.plan import PartialPlan
 from workbench.planning.own_code import in_words_of_plans, own_settings
 from workbench.probes.memory_estimate import estimate_memory
 from workbench.remote.code_origin import Origin
-from workbench.resources import ClusterInventory, cluster_inventory, inventory
-from workbench.resources.gpu_memory import allowed_bytes
+from workbench.resources import cluster_inventory
 from workbench.store import Store
-from workbench.workers.capacity import Capacity, capacity_of, free_cores_of
+from workbench.workers.capacity import capacity_of, free_cores_of
 
 _ESTIMATED_BATCHES = (8, 16)
 # Of the time for advice, how much may go into measuring more plans than have to be, so that there is
@@ -79,29 +79,11 @@ def measurement_context_of(store: Store, run_id: str, experiment: Experiment) ->
     setting = setting_of(experiment, base_params(named), capacity.shape, cluster)
     on_gpu = capacity.shape.gpus > 0
     return MeasurementContext(
-        capacity, on_gpu, memory_limit_bytes(capacity, cluster), setting,
+        capacity, on_gpu, memory_limit_bytes(experiment, capacity, cluster), setting,
         known=tuple(read_measurements(store, setting)), noise_scale=read_noise_scale(store, experiment),
         estimated=_estimated(experiment) if on_gpu and experiment.trains_model else None,
         free_cores=free_cores_of(experiment, cluster),
     )  # fmt: skip
-
-
-def memory_limit_bytes(capacity: Capacity, cluster: ClusterInventory) -> float | None:
-    """Return the memory that one worker has where it has least of it; None if that is not known.
-
-    Args:
-        capacity: What a worker uses, and how many each node holds.
-        cluster: The nodes.
-    """
-    if capacity.shape.gpus > 0:
-        limits_bytes = [allowed_bytes(gpu.memory_bytes, capacity.shape.gpus) for gpu in inventory().gpus]
-    else:
-        limits_bytes = [
-            node.memory_bytes / count
-            for node, count in zip(cluster.nodes, capacity.workers_per_node, strict=True)
-            if count > 0
-        ]
-    return min(limits_bytes, default=None)
 
 
 def _estimated(experiment: Experiment) -> MemoryLaw | None:

@@ -6,6 +6,7 @@ As `memory_estimate`, in one child process for all of them, which loads the data
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from time import perf_counter
 from typing import Any
 
 from workbench.errors import WorkbenchError
@@ -16,6 +17,8 @@ from workbench.probes.memory_estimate import NUM_STEPS
 from workbench.space import Params
 
 _TIMEOUT_S = 60.0
+_ENOUGH_S = 30.0
+"""Seconds after which no further configuration is looked at: a tracing of a deep model takes some."""
 _DIVISION = ("micro_batch", "accumulation")
 
 
@@ -38,7 +41,9 @@ def estimate_peaks(
         limit_bytes: What fits.
 
     Returns:
-        Bytes, of all trials or of the first ones; None for one whose memory cannot be estimated.
+        Bytes, of all trials or of the first ones, or of fewer where that takes long; None for one whose
+        memory cannot be estimated. A trial that keeps more than `plan.recompute` allows is as much too large
+        for what fits.
 
     Raises:
         WorkbenchError: If the data cannot be read, or the process ends without an answer.
@@ -47,6 +52,7 @@ def estimate_peaks(
         "trials": [[dict(params), plan.to_json()] for params, plan in trials],
         "num_first": num_first,
         "limit_bytes": limit_bytes,
+        "enough_s": _ENOUGH_S,
     }
     return query(
         __name__, experiment, question, purpose="memory could not be predicted", timeout_s=_TIMEOUT_S
@@ -56,18 +62,24 @@ def estimate_peaks(
 def peaks_here(experiment: Experiment, question: Mapping[str, Any]) -> list[int | None]:
     """Estimate in this process, which should be one of its own; arguments as in `estimate_peaks`."""
     from workbench.probes.fake_steps import FakeTrial
+    from workbench.strategies.block_costs import KeepsTooMuchError
     from workbench.training.loading import load_trial_data
 
+    began_s = perf_counter()
     datasets = load_trial_data("estimate", experiment)
     found: list[int | None] = []
     for number, (params, plan) in enumerate(question["trials"]):
         if number == question["num_first"] and max(filter(None, found), default=0) <= question["limit_bytes"]:
+            break
+        if perf_counter() - began_s > question["enough_s"]:
             break
         try:
             trial = FakeTrial(experiment, params, PartialPlan.from_json(plan), datasets=datasets)
             micro_batch = trial.micro_batch if any(name in params for name in _DIVISION) else 1
             step = trial.step_memory(micro_batch, NUM_STEPS)
             found.append(max(step.compute_peak_bytes, step.update_peak_bytes))
+        except KeepsTooMuchError as error:
+            found.append(None if error.excess is None else int(error.excess * question["limit_bytes"]))
         except WorkbenchError:
             found.append(None)
     return found

@@ -30,7 +30,13 @@ _FLOPS_PER_BYTE = 2.5
 
 
 class KeepsTooMuchError(ExperimentError, MemoryError):
-    """A forward pass keeps more than it may; that of a smaller micro batch may fit."""
+    """A forward pass keeps more than it may; that of a smaller micro batch may fit.
+
+    Attributes:
+        excess: How many times as much as it may, if that is known.
+    """
+
+    excess: float | None = None
 
 
 def keep_what_fits(
@@ -56,13 +62,15 @@ def keep_what_fits(
     cost = agree(cost)
     kept = cost.choose_kept(limit_bytes)
     if kept is None:
-        raise KeepsTooMuchError(
+        error = KeepsTooMuchError(
             f"a forward pass keeps {cost.least_bytes:,} bytes even if all blocks are computed again, "
             f"and may keep {limit_bytes:,}",
             field="plan.recompute",
             allowed=f"at least {cost.least_bytes}B for each micro batch that is under way, or blocks",
             next_step="Allow more, or set plan.micro_batch to less.",
         )
+        error.excess = cost.least_bytes / max(limit_bytes, 1)
+        raise error
     for block, is_kept in zip(computed, kept, strict=True):
         block.is_recomputed = not is_kept
 

@@ -6,10 +6,9 @@ What the sampler makes of it is left to the study.
 
 from __future__ import annotations
 
-import logging
 import random
 
-from workbench.advisor.recommend import memory_limit_bytes
+from workbench.advisor.memory import memory_limit_bytes
 from workbench.errors import WorkbenchError
 from workbench.events import MemoryPredicted, Noted
 from workbench.experiment import Experiment
@@ -25,8 +24,6 @@ from workbench.sweeps.ledger import Ledger
 from workbench.sweeps.sweep_advisor import is_long
 from workbench.sweeps.trial_plans import TrialPlans
 from workbench.workers.capacity import capacity_of
-
-logger = logging.getLogger(__name__)
 
 _NUM_DRAWN = 24
 _DECIDING = frozenset({"global_batch", "micro_batch", "accumulation", "optimizer", "precision", "recompute"})
@@ -44,7 +41,7 @@ def predict_memory(ledger: Ledger, plans: TrialPlans) -> None:
     capacity = capacity_of(experiment, cluster)
     if ledger.history.trials or not _is_wanted(experiment, on_gpu=capacity.shape.gpus > 0):
         return
-    total_bytes = memory_limit_bytes(capacity, cluster)
+    total_bytes = memory_limit_bytes(experiment, capacity, cluster)
     if total_bytes is None:
         return
     limit_bytes = (1.0 - MARGIN) * total_bytes
@@ -60,7 +57,7 @@ def predict_memory(ledger: Ledger, plans: TrialPlans) -> None:
     try:
         peaks = estimate_peaks(experiment, trials, num_first=len(extremes), limit_bytes=limit_bytes)
     except WorkbenchError as error:
-        logger.warning("memory is not predicted: %s", error)
+        ledger.record(Noted(level="info", message=f"{error}: no configuration is avoided as too large"))
         return
     found = [(params, peak) for (params, _), peak in zip(trials, peaks, strict=False) if peak is not None]
     if all(peak <= limit_bytes for _, peak in found):

@@ -64,7 +64,7 @@ class OtherWays:
         )
         out = self._ran_out
         assert out is not None
-        message = f"{out.message}{refusal}"
+        message = f"{str(out.message).rstrip('.')}{refusal}"
         if found is None:
             return out.model_copy(update={
                 "attempt": ended.attempt, "message": message + self._describe_unchanged()

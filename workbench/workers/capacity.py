@@ -65,6 +65,18 @@ def capacity_of(experiment: Experiment, cluster: ClusterInventory) -> Capacity:
     )
 
 
+def trials_at_once(experiment: Experiment, capacity: Capacity) -> int:
+    """Return how many trials run at the same time at most.
+
+    Args:
+        experiment: Its concurrency and its number of trials limit that.
+        capacity: How many workers there can be.
+    """
+    concurrency, trials = experiment.resources.concurrency, experiment.max_configurations()
+    most = capacity.num_workers if concurrency == "auto" else concurrency
+    return most if trials is None else min(most, trials * experiment.repeats)
+
+
 def free_cores_of(experiment: Experiment, cluster: ClusterInventory) -> int:
     """Count the CPU cores that each worker may use besides its own, while as many trials run as there may.
 
@@ -72,12 +84,8 @@ def free_cores_of(experiment: Experiment, cluster: ClusterInventory) -> int:
         experiment: Its concurrency and its number of trials limit how many run at once.
         cluster: The cluster; the node with the fewest cores per worker counts.
     """
-    capacity, concurrency = capacity_of(experiment, cluster), experiment.resources.concurrency
-    most = capacity.num_workers if concurrency == "auto" else concurrency
-    trials = experiment.max_configurations()
-    if trials is not None:
-        most = min(most, trials * experiment.repeats)
-    most *= experiment.plan.decided.workers or 1
+    capacity = capacity_of(experiment, cluster)
+    most = trials_at_once(experiment, capacity) * (experiment.plan.decided.workers or 1)
     spare = [
         int(node.num_cpus / min(count, most) - capacity.shape.cpus)
         for node, count in zip(cluster.nodes, capacity.workers_per_node, strict=True)
