@@ -148,6 +148,7 @@ PREFLIGHT: dict[str, Any] = {
         "2 workers of 1 CPU core each; 1 trial at a time",
         "24 trials or 2 min 30 s, whichever is first",
     ],
+    "notes": ["budget.trials: 24 trials cannot train the population to its end, which takes 32"],
     "problems": [],
     "forecast": ["about 2 min 30 s; the time ends it after some 20 trials", "checkpoints of up to 3 MiB"],
 }

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import logging
 import sys
-import warnings
 from collections.abc import Callable
 
 import ray
@@ -22,6 +22,8 @@ from workbench.workers.left_threads import left_threads, thread_ids
 from workbench.workers.memory_baseline import Baseline
 from workbench.workers.process_state import ProcessState
 
+logger = logging.getLogger(__name__)
+
 _READ_AT_IMPORT = {
     "deepxde": "DDE", "dgl": "DGL", "jax": "JAX_", "keras": "KERAS_", "numba": "NUMBA_", "pot": "POT_",
     "tensorflow": "TF_", "tensorly": "TENSORLY_",
@@ -31,7 +33,10 @@ _READ_AT_IMPORT = {
 
 def _stay_connected(*_: object, **__: object) -> None:
     """Take the place of `ray.shutdown` in a trial: without Ray its process ends, and the trial is lost."""
-    warnings.warn("ray.shutdown() has no effect in a trial, whose process belongs to Ray", stacklevel=2)
+    logger.warning(
+        "ray.shutdown() has no effect in a trial, whose process belongs to Ray; a trial that uses Ray itself "
+        "attaches to it with ray.init(ignore_reinit_error=True)"
+    )
 
 
 class TrialCleanup:
