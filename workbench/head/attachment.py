@@ -21,8 +21,8 @@ from typing import Any
 from workbench.actions import suggest
 from workbench.errors import RunError, Suggestion, first_line_of, missing_part
 from workbench.head import local_head, loss, ray_environment
+from workbench.head.head_files import HeadFiles
 from workbench.head.installation import can_attach, runtime_environment
-from workbench.head.keeper import HeadFiles
 from workbench.head.ray_startup.sitecustomize import defer_grammar, import_ray
 from workbench.resources import loaded_ray
 

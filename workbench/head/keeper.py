@@ -2,16 +2,14 @@
 
 It starts `ray start --head --block` by `head_start` as its child, records its address, and ends it on SIGTERM
 or when it has not been used for a while. Every process that Ray leaves behind becomes a child of the keeper
-and is killed with it; the temporary folder is removed. This module imports no ray; starting a head and
-attaching to it is left to `local_head`.
+and is killed with it; the temporary folder is removed. This module imports no ray, and only the standard
+library before `ray start` runs, for which everything else waits; starting a keeper is left to `local_head`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
-import errno
-import json
 import os
 import shutil
 import signal
@@ -21,14 +19,10 @@ import tempfile
 import time
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import filelock
-import psutil
-
-from workbench.errors import ExperimentError
-from workbench.files import write_atomically
-from workbench.head.installation import PACKAGE, ray_and_python
+if TYPE_CHECKING:
+    from workbench.head.head_files import HeadFiles
 
 START_TIMEOUT_S = 90.0
 POLL_S = 0.2
@@ -39,79 +33,19 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 
 
-class HeadFiles:
-    """The files that describe the local head, in one folder that only its owner can read."""
-
-    def __init__(self, folder: Path) -> None:
-        """Name the files.
-
-        Args:
-            folder: Their folder; created when missing.
-
-        Raises:
-            ExperimentError: If it cannot be created or written.
-        """
-        try:
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            if not os.access(folder, os.W_OK | os.X_OK):
-                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-        except OSError as error:
-            raise ExperimentError(
-                f"the files of the local Ray head cannot be written to {folder}: {error.strerror}",
-                field="WORKBENCH_HOME", allowed="a folder that you can create or write to",
-            ) from error  # fmt: skip
-        self.folder = folder
-        self.token = folder / "token"
-        self.record = folder / "head.json"
-        self.starting = folder / "starting.json"
-        self.last_used = folder / "last_used"
-        self.log = folder / "head.log"
-
-    def lock(self) -> filelock.BaseFileLock:
-        """Return the lock that a process holds while it starts or ends the head."""
-        return filelock.FileLock(self.folder / "lock")
-
-    def read_record(self) -> dict[str, Any] | None:
-        """Return the record of the head, or None where there is none."""
-        return _read(self.record)
-
-    def write_record(self, record: dict[str, Any]) -> None:
-        """Write the record of the head atomically."""
-        _write(self.record, record)
-
-    def read_starting(self) -> tuple[int, float] | None:
-        """Return the process of the keeper that was started last, and when that was created."""
-        found = _read(self.starting)
-        return None if found is None else (found["pid"], found["created_unix_s"])
-
-    def write_starting(self, pid: int, created_unix_s: float) -> None:
-        """Write which process is a keeper that starts a head."""
-        _write(self.starting, {"pid": pid, "created_unix_s": created_unix_s})
-
-
-def _read(path: Path) -> dict[str, Any] | None:
-    try:
-        return json.loads(path.read_text())
-    except (FileNotFoundError, json.JSONDecodeError):
-        return None
-
-
-def _write(path: Path, content: dict[str, Any]) -> None:
-    write_atomically(path, json.dumps(content))
-
-
 class Keeper:
     """Owns one head from its start to its end."""
 
-    def __init__(self, files: HeadFiles, idle_s: float, arguments: list[str]) -> None:
+    def __init__(self, folder: Path, idle_s: float, arguments: list[str]) -> None:
         """Take over the folder of a head.
 
         Args:
-            files: The files that describe it.
+            folder: The folder of the files that describe it.
             idle_s: Seconds without use after which it ends.
             arguments: Additional arguments of `ray start`.
         """
-        self._files = files
+        self._folder = folder
+        self._files: HeadFiles
         self._idle_s = idle_s
         self._arguments = arguments
         self._stop_requested = False
@@ -137,13 +71,21 @@ class Keeper:
             preexec_fn=_end_with_parent,
         )
         try:
-            started = self._wait_until_started(head)
-            while started and not self._stop_requested and head.poll() is None and not self._is_idle():
-                time.sleep(POLL_S)
-            return 0 if started and head.poll() is None else 1
+            from workbench.head.head_files import HeadFiles  # imported while the head loads
+
+            self._files = HeadFiles(self._folder)
+            try:
+                return self._keep(head)
+            finally:
+                self._files.record.unlink(missing_ok=True)
         finally:
-            self._files.record.unlink(missing_ok=True)
             self._end(head)
+
+    def _keep(self, head: subprocess.Popen[bytes]) -> int:
+        started = self._wait_until_started(head)
+        while started and not self._stop_requested and head.poll() is None and not self._is_idle():
+            time.sleep(POLL_S)
+        return 0 if started and head.poll() is None else 1
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self._stop_requested = True
@@ -161,6 +103,10 @@ class Keeper:
         return False
 
     def _record(self, address: str) -> dict[str, Any]:
+        import psutil
+
+        from workbench.head.installation import PACKAGE, ray_and_python
+
         own = psutil.Process()
         essential = [child for child in own.children(recursive=True) if child.name() in ESSENTIAL]
         return {
@@ -179,16 +125,16 @@ class Keeper:
         """Return whether the head has been idle for too long; if so, keep others from attaching."""
         if self._unused_s() < self._idle_s:
             return False
-        lock = self._files.lock()
-        try:
-            lock.acquire(timeout=0)
-        except filelock.Timeout:
+        lock = self._files.try_lock()
+        if lock is None:
             return False
-        with lock:
+        try:
             if self._unused_s() < self._idle_s:
                 return False
             self._files.record.unlink(missing_ok=True)
             return True
+        finally:
+            lock.release()
 
     def _unused_s(self) -> float:
         """Return for how long nobody has touched the file, by a clock that nobody can set."""
@@ -201,6 +147,8 @@ class Keeper:
         return time.monotonic() - self._touched_s
 
     def _end(self, head: subprocess.Popen[bytes]) -> None:
+        import psutil
+
         descendants = psutil.Process().children(recursive=True)
         head.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -229,4 +177,4 @@ def _end_with_parent() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(Keeper(HeadFiles(Path(sys.argv[1])), float(sys.argv[2]), sys.argv[3:]).keep())
+    sys.exit(Keeper(Path(sys.argv[1]), float(sys.argv[2]), sys.argv[3:]).keep())

@@ -24,8 +24,9 @@ import platformdirs
 import psutil
 
 from workbench.errors import ExperimentError, RunError
+from workbench.head.head_files import HeadFiles
 from workbench.head.installation import ray_import_path
-from workbench.head.keeper import GRACE_S, START_TIMEOUT_S, HeadFiles
+from workbench.head.keeper import GRACE_S, START_TIMEOUT_S
 from workbench.resources import loaded_ray
 
 DEFAULT_IDLE_S = 900.0
@@ -180,6 +181,7 @@ def keeper_arguments(num_cpus: int | None, num_gpus: int | None, include_dashboa
     return [
         *(f"{name}={value}" for name, value in given if value is not None),
         f"--include-dashboard={str(include_dashboard).lower()}",
+        "--dashboard-agent-listen-port=0",  # the usual one may be another head's: Ray would retry for 3 s
         f"--object-store-memory={OBJECT_STORE_BYTES}",
         "--include-log-monitor=false",
         "--no-monitor",
