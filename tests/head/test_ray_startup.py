@@ -70,6 +70,16 @@ def test_what_ray_rarely_uses_is_imported_when_it_does_or_somebody_else(packages
     assert found == ["own sitecustomize", "False", "200", "True"]
 
 
+def test_an_agent_without_a_dashboard_imports_no_parts_of_one(packages: Path) -> None:
+    script = packages / "scripts" / "ray" / "dashboard" / "agent.py"
+    script.parent.mkdir(parents=True)
+    script.write_text(
+        "import sys; from ray.dashboard.utils import DashboardAgentModule, get_all_modules\n"
+        "print(get_all_modules(DashboardAgentModule), 'ray.dashboard.modules' in sys.modules)"
+    )
+    assert lines_of(packages, str(script), "--minimal") == ["own sitecustomize", "[] False"]
+
+
 def test_what_a_worker_starts_does_not_see_the_folder(packages: Path) -> None:
     show = "import os, sys; print(os.environ['PYTHONPATH'], [x for x in sys.path if 'ray_startup' in x])"
     for name, seen in (("default_worker.py", str(packages)), ("raylet.py", f"{FOLDER}:{packages}")):

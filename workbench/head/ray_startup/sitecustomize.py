@@ -5,6 +5,9 @@ and uses them in few: `import_ray` leaves stand-ins to Ray, which import the rea
 is used. Where jsonschema is imported, it imports `rfc3987_syntax` if that is installed, as it is beside
 Jupyter, which compiles a grammar of URLs for 0.8 s: a stand-in takes its place until it is used.
 
+Before a node takes work, Ray waits for its two agents, which import Ray as well. The one that serves a
+dashboard imports all parts of one, even where Ray starts it as the small one without any: that is spared it.
+
 A process that waits for its first work meanwhile imports the packages that drivers need,
 unless no processes are wanted for runs to come. This project is not among them: what is idle would go on with
 the code of yesterday. Ray Tune, which they need, imports Ray Data, which only Ray Train uses: drivers and
@@ -35,6 +38,11 @@ _RARELY_USED = ("requests", "jsonschema")
 """What Ray uses where it checks a runtime environment, or reads the metadata of a cloud."""
 _IMPORTED_LATER = "ray._common.usage.usage_lib"
 """What a process imports when it attaches, and that in turn imports requests."""
+_WORKER = "/default_worker.py"
+_DASHBOARD_AGENT = "/ray/dashboard/agent.py"
+_AGENTS = (_DASHBOARD_AGENT, "/ray/_private/runtime_env/agent/main.py")
+_PARTS = "ray.dashboard.utils"
+"""The module that finds the parts of an agent."""
 _NUM_SPARE = "WORKBENCH_SPARE_PROCESSES"
 _LOCK = threading.RLock()
 _PRELOADED = ("ray.tune", "sqlalchemy", "pydantic", "optuna", "prometheus_client", "ruamel.yaml")
@@ -142,9 +150,19 @@ def _run_hidden() -> None:
     spec.loader.exec_module(module)
 
 
-def _is_worker() -> bool:
-    program = next((word for word in sys.orig_argv[1:] if word.endswith(".py")), "")
-    return os.path.basename(program) == "default_worker.py"
+def _program() -> str:
+    """Return the path of the script that this process runs; empty for a module."""
+    return next((word for word in sys.orig_argv[1:] if word.endswith(".py")), "").replace(os.sep, "/")
+
+
+def _import_for(program: str) -> None:
+    """Import Ray as a process of it does next anyway."""
+    if program.endswith(_DASHBOARD_AGENT) and "--minimal" in sys.orig_argv:
+        import_ray(_PARTS)
+        parts: Any = sys.modules[_PARTS]
+        parts.get_all_modules = lambda kind: []  # it would import all of them to find that none is for it
+    elif program.endswith((_WORKER, *_AGENTS)):
+        import_ray()
 
 
 def _spare_children_of_workers() -> None:
@@ -172,10 +190,10 @@ def _preload_while_idle() -> None:
 
 if __name__ == "sitecustomize":
     defer_grammar()
-    if _is_worker():
+    with contextlib.suppress(ImportError):  # which the process reports
+        _import_for(_program())
+    if _program().endswith(_WORKER):
         _spare_children_of_workers()
-        with contextlib.suppress(ImportError):  # which the worker reports
-            import_ray()
-    if _is_worker() and os.environ.get(_NUM_SPARE) != "0":
-        threading.Thread(target=_preload_while_idle, daemon=True).start()
+        if os.environ.get(_NUM_SPARE) != "0":
+            threading.Thread(target=_preload_while_idle, daemon=True).start()
     _run_hidden()
