@@ -4,7 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from workbench.data import load
+from workbench.data import load, tables
+from workbench.data.table_files import read_table
 from workbench.data.tables import TableOptions, read_targets
 from workbench.errors import DataError, ExperimentError
 
@@ -170,6 +171,20 @@ def test_rows_without_a_target_are_left_out_where_that_is_chosen(tmp_path):
     assert summary.target_range is not None
     assert summary.target_range[0] == 2.5
     assert len(options.reading(seed=0).columns) == 1
+
+
+def test_a_summary_reads_the_file_once(tmp_path, monkeypatch):
+    pd.DataFrame({"x": range(40), "y": [None, *range(39)]}).to_csv(tmp_path / "t.csv", index=False)
+    read = []
+
+    def count(path, *arguments, **options):
+        read.append(path)
+        return read_table(path, *arguments, **options)
+
+    monkeypatch.setattr(tables, "read_table", count)
+    options = TableOptions(path=tmp_path / "t.csv", target="y", drop_missing_targets=True)
+    assert options.summary().num_rows == 39
+    assert len(read) == 1
 
 
 def test_an_infinite_number_is_told_with_the_file_the_column_and_the_row(tmp_path):
