@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from optuna.trial import FrozenTrial
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from workbench.study.gaussian_process import Kernel
 
 MIN_PROCESS_RESULTS = 4
 """Results with a value, complete or pruned ones, before a Gaussian process is fitted."""
+_KEPT = -1.0  # the violation of a limit that a result does not name
 
 
 @dataclass(frozen=True)
@@ -44,3 +44,9 @@ class Knowledge:
     """What was fitted to the first results, by the quantity and their number; kept to save time only."""
     located: tuple[np.ndarray, np.ndarray] | None = None
     """Where the first results lie in the space, as `Encoding.locate` returns it; kept to save time only."""
+
+
+def violations_of(results: Sequence[Result]) -> dict[str, np.ndarray]:
+    """Return by how much each limit is broken in each result; a limit that it does not name is kept."""
+    names = sorted({name for result in results for name in result.violations})
+    return {name: np.array([result.violations.get(name, _KEPT) for result in results]) for name in names}

@@ -26,7 +26,7 @@ from workbench.study.design import DesignSampler
 from workbench.study.front import ExpectedGain
 from workbench.study.gaussian_process import GaussianProcess, Kernel, fit
 from workbench.study.improvement import log_expected_improvement, log_possible_improvement
-from workbench.study.knowledge import MIN_PROCESS_RESULTS, Knowledge, Result
+from workbench.study.knowledge import MIN_PROCESS_RESULTS, Knowledge, violations_of
 from workbench.study.limits import keeps_limits
 from workbench.study.parameters import Parameters
 from workbench.study.partial_results import Reading, is_cut, observe, of_objective, result_values
@@ -34,7 +34,7 @@ from workbench.study.transfer import Related, Relation, Source, relate
 
 # Threads cost small matrices more than they save; the libraries are looked up once.
 ON_ONE_THREAD = partial(ThreadpoolController().limit, limits=1, user_api="blas")
-# How many standard deviations above the mean a configuration is valued. Chosen by `bench-search`.
+# How many standard deviations above the mean what is possible lies. Chosen by `bench-search`.
 _OPTIMISM = 2.0
 # The weight of what a user believes, before it is divided by the square of the number of results.
 _PRIOR_WEIGHT = 10.0
@@ -43,7 +43,6 @@ _GROWTH = 1.15
 _MAX_FITTED = 160
 # Results of this run before they decide whether an earlier one is related to it.
 _MIN_RELATED = 2
-_KEPT = -1.0  # the violation of a limit that a result does not name
 
 _Worth = Callable[[np.ndarray], np.ndarray]
 """Values configurations, given their features."""
@@ -131,7 +130,8 @@ class ProcessSampler(DesignSampler):
         limits = self._limits(features[:num_own])
         kept = np.array([*map(keeps_limits, ended or earlier)])
         cost = self._cost(features[: len(ended)], len(running) + 1, num_fitted)
-        worth = self._worth(goals, kept) if cost is None else self._worth_for_cost(goals[0], kept, cost)
+        is_bold = bool(running or limits or self.memory) or any(map(is_cut, ended))
+        worth = self._worth(goals, kept, cost, is_bold=is_bold)
         prior_weight = _PRIOR_WEIGHT / max(len(ended), 1) ** 2
 
         def score(points: np.ndarray, exists: np.ndarray, features: np.ndarray) -> np.ndarray:
@@ -226,10 +226,18 @@ class ProcessSampler(DesignSampler):
         expected = forecasts[len(ended) :]
         return self._model(f"goal {index}", features, values, num_fitted, kernel, expected, related)
 
-    def _worth(self, goals: Sequence[_Model], kept: np.ndarray) -> _Worth:
-        """Return how good a configuration may be: by the objective, or by what it adds to a front."""
+    def _worth(
+        self, goals: Sequence[_Model], kept: np.ndarray, cost: Cost | None, *, is_bold: bool
+    ) -> _Worth:
+        """Return how good a configuration may be: by the objective, or by what it adds to a front.
+
+        Where `is_bold`, what is possible counts: it lies at the ends of ranges, which takes many trials.
+        One after another, the expected improvement finds more, unless limits are to be kept, too.
+        """
+        if cost is not None:
+            return self._worth_for_cost(goals[0], kept, cost)
         if len(goals) == 1:
-            return goals[0].optimistic
+            return goals[0].optimistic if is_bold else goals[0].log_improvement
         results = np.column_stack([goal.values for goal in goals])
         gain = ExpectedGain(results[kept] if any(kept) else results)
 
@@ -374,6 +382,10 @@ class _Model:
         mean, deviation = self.process.predict(features)
         return mean + _OPTIMISM * deviation
 
+    def log_improvement(self, features: np.ndarray) -> np.ndarray:
+        """Return the logarithm of the improvement on the best value that is to be expected."""
+        return log_expected_improvement(*self.process.predict(features), float(self.values.max()))
+
     def log_chance_at_most(self, bound: float, features: np.ndarray) -> np.ndarray:
         """Return the logarithm of the probability that the quantity is at most `bound`."""
         mean, deviation = self.process.predict(features)
@@ -386,9 +398,3 @@ def _num_fitted(num_results: int) -> int:
     while following <= num_results:
         fitted, following = following, max(following + 2, int(following * _GROWTH))
     return fitted
-
-
-def violations_of(results: Sequence[Result]) -> dict[str, np.ndarray]:
-    """Return by how much each limit is broken in each result; a limit that it does not name is kept."""
-    names = sorted({name for result in results for name in result.violations})
-    return {name: np.array([result.violations.get(name, _KEPT) for result in results]) for name in names}
