@@ -112,9 +112,13 @@ _CENTRES = 1e-4 * np.array([
 ])  # fmt: skip
 
 
+def _vector(params: Params) -> np.ndarray:
+    return np.array([params[f"x{index}"] for index in range(len(params))])
+
+
 def hartmann6(params: Params) -> float:
     """Return Hartmann's function of six parameters; its minimum is -3.322."""
-    x = np.array([params[f"x{index}"] for index in range(6)])
+    x = _vector(params)
     return -float(_ALPHA @ np.exp(-(_SHARPNESS * (x - _CENTRES) ** 2).sum(1)))
 
 
@@ -127,10 +131,35 @@ def mixed_rates(params: Params) -> float:
     return off**2 + 0.15 * (width - off) ** 2 + (0.0 if adaptive else 0.1) + overfit
 
 
+def ackley(params: Params) -> float:
+    """Return Ackley's function: a funnel with many dents; its minimum is 0, where all parameters are."""
+    x = _vector(params)
+    funnel = 20 - 20 * math.exp(-0.2 * math.sqrt((x**2).mean()))
+    return float(funnel + math.e - math.exp(np.cos(2 * math.pi * x).mean()))
+
+
+def rosenbrock(params: Params) -> float:
+    """Return Rosenbrock's function: a bent valley; its minimum is 0, where all parameters are 1."""
+    x = _vector(params)
+    return float((100 * (x[1:] - x[:-1] ** 2) ** 2 + (1 - x[:-1]) ** 2).sum())
+
+
+def levy(params: Params) -> float:
+    """Return Levy's function: waves in a bowl; its minimum is 0, where all parameters are 1."""
+    w = 1 + (_vector(params) - 1) / 4
+    inner = (w[:-1] - 1) ** 2 * (1 + 10 * np.sin(math.pi * w[:-1] + 1) ** 2)
+    last = (w[-1] - 1) ** 2 * (1 + math.sin(2 * math.pi * w[-1]) ** 2)
+    return float(math.sin(math.pi * w[0]) ** 2 + inner.sum() + last)
+
+
 def classic_tasks() -> list[Task]:
     """Return the tasks that need no measurements."""
     unit = {"low": 0.0, "high": 1.0}
+    off_centre, whole = {"low": -5.0, "high": 10.0}, {"low": -10, "high": 10}
     return [
+        ClassicTask.of("ackley8", {f"x{index}": off_centre for index in range(8)}, ackley),
+        ClassicTask.of("rosenbrock4", {f"x{index}": off_centre for index in range(4)}, rosenbrock),
+        ClassicTask.of("levy5, whole numbers", {f"x{index}": whole for index in range(5)}, levy),
         ClassicTask.of("branin", {"x": {"low": -5.0, "high": 10.0}, "y": {"low": 0.0, "high": 15.0}}, branin),
         ClassicTask.of("hartmann6", {f"x{index}": unit for index in range(6)}, hartmann6),
         ClassicTask.of(
