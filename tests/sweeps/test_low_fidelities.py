@@ -50,8 +50,8 @@ def test_a_function_is_trained_in_full_only_where_it_promises_most(store: Store,
     best = sweep.history.best()
     assert best is not None
     assert best.resumes is not None
-    assert describe_segment(sweep.history.trials, best) == f"after trial {best.resumes} with steps 3 of 9"
-    described = describe_segment(sweep.history.trials, sweep.history.trials[best.resumes])
+    assert describe_segment(sweep.history, best) == f"after trial {best.resumes} with steps 3 of 9"
+    described = describe_segment(sweep.history, sweep.history.trials[best.resumes])
     assert str(described).endswith(f"trained further by trial {best.number}")
 
     bundle = Run(store, sweep.run_id).export(tmp_path / "best")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -187,7 +188,7 @@ def test_the_command_line_shows_how_the_best_was_trained(store: Store) -> None:
         command = [sys.executable, "-m", "workbench", "show", sweep.run_id, *arguments]
         return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
 
-    assert "How it was trained" in show()
+    assert re.search(r"How it was trained\s+until step", show())
     copied = next(trial for trial in sweep.trials if trial.segment and trial.segment.replaced is not None)
     assert copied.segment is not None
     assert f"continues trial {copied.segment.continues}" in show("--trial", str(copied.number))

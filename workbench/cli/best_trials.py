@@ -54,12 +54,12 @@ def print_best(console: Any, history: History) -> None:
     console.print(facts)
     parts = lineage(history.trials, best)
     if len(parts) > 1:
-        _print_parts(console, parts)
+        _print_parts(console, parts, "epoch" if history.experiment.trains_model else "step")
     if (certainty := certainty_of(history)) is not None:
         console.print(Text(f"  {certainty.describe()}"))
 
 
-def _print_parts(console: Any, parts: list[Trial]) -> None:
+def _print_parts(console: Any, parts: list[Trial], unit: str) -> None:
     """Print with which parameters each part of a training was trained: those that changed in it."""
     from rich.text import Text
 
@@ -69,7 +69,7 @@ def _print_parts(console: Any, parts: list[Trial]) -> None:
         name for name in parts[-1].params
         if any(part.params.get(name) != parts[-1].params[name] for part in parts)
     ]  # fmt: skip
-    table = make_table("until", "trial", "member", *names)
+    table = make_table(f"until {unit}", "trial", "member", *names)
     for part in parts:
         assert part.segment is not None
         values = [format_value(part.params[name]) if name in part.params else "" for name in names]

@@ -35,7 +35,7 @@ from workbench.runs.descriptions import (
     log_file,
 )
 from workbench.runs.interruption import ended_like_interrupted
-from workbench.runs.wider_ranges import how_to_widen
+from workbench.runs.other_spaces import how_to_widen
 from workbench.store.store import LEASE_TIMEOUT_S
 
 if TYPE_CHECKING:

@@ -61,10 +61,9 @@ from workbench.runs.descriptions import (
     first_line,
     format_counts,
     format_numbers,
-    how_to_freeze,
 )
 from workbench.runs.figures import importance_of
-from workbench.runs.wider_ranges import how_to_widen
+from workbench.runs.other_spaces import how_to_freeze, how_to_widen
 
 _MAX_PRUNED = 5
 _MIN_TRIALS_TO_FREEZE = 20

@@ -74,7 +74,7 @@ def _print_trial(run: Run, trial: Trial) -> None:
         facts.add_row(name, Text(format_number(value), style="bold"))
     for name, param in trial.params.items():
         facts.add_row(name, Text(format_value(param)))
-    if part := describe_segment(run.history.trials, trial):
+    if part := describe_segment(run.history, trial):
         facts.add_row("part", Text(part))
     if plan := trial.plan.describe(in_full=True):
         facts.add_row("plan", plan)

@@ -29,17 +29,18 @@ def lineage(trials: Mapping[int, Trial], trial: Trial) -> list[Trial]:
     return found
 
 
-def describe_segment(trials: Mapping[int, Trial], trial: Trial) -> str | None:
+def describe_segment(history: History, trial: Trial) -> str | None:
     """Describe which part of a training a trial is, and which trial continues it; None for a whole training.
 
     Args:
-        trials: All trials of the run, by number.
-        trial: One of them.
+        history: The history of the run.
+        trial: One of its trials.
     """
-    segment = trial.segment
+    trials, segment = history.trials, trial.segment
     if segment is None:
         return ", ".join(_describe_steps(trials, trial)) or None
-    text = f"member {segment.member}, {segment.begin} to {segment.end}"
+    unit = "epochs" if history.experiment.trains_model else "steps"
+    text = f"member {segment.member}, {unit} {segment.begin} to {segment.end}"
     if segment.continues is None:
         return text
     text += f", continues trial {segment.continues}"

@@ -25,7 +25,7 @@ def trial_detail(tail: RunTail, number: int) -> TrialDetail | None:
     trial = tail.data.history.trials.get(number)
     if trial is None:
         return None
-    part = describe_segment(tail.data.history.trials, trial)
+    part = describe_segment(tail.data.history, trial)
     source = trial.source if part is None else f"{trial.source}: {part}"
     hosts = trial.hosts or ["this machine"] * len(trial.worker_pids)
     return TrialDetail(

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.actions import suggest
 from workbench.errors import ArgumentError, Suggestion
-from workbench.events import FINISHED_RUN_STATES, RunState, TrialState
+from workbench.events import RunState, TrialState
 from workbench.experiment.money_units import describe_money, parse_price
 from workbench.experiment.populations import num_parts
 from workbench.experiment.same_trials import tries_one_configuration
@@ -176,30 +176,6 @@ def how_to_extend(history: History) -> dict[str, Any] | None:
     if missing > 0:  # the parts that train a population to its end
         return {"trials": missing}
     return None if tries_one_configuration(history.in_force) else {"trials": 10}
-
-
-def how_to_freeze(
-    run_id: str, history: History, importance: Mapping[str, tuple[float, float, float]]
-) -> Suggestion | None:
-    """Return the command that freezes what decides nothing at the best trial's values; None without such.
-
-    Args:
-        run_id: The run.
-        history: Its history.
-        importance: Of its parameters, as the study computed it.
-    """
-    from workbench.study.importance import negligible  # it imports Optuna
-
-    best, searched = history.best(), history.in_force.search.root
-    found = [] if best is None else [
-        name for name in negligible(dict(importance))
-        if name in best.params and name in searched and searched[name].contains(best.params[name])
-    ]  # fmt: skip
-    if best is None or not found or history.state in FINISHED_RUN_STATES:
-        return None
-    verb = "decides" if len(found) == 1 else "decide"
-    lead = f"{' and '.join(sorted(found))} {verb} next to nothing; to search only the rest"
-    return suggest("set", run_id, lead=lead, search={name: best.params[name] for name in sorted(found)})
 
 
 def how_to_continue(run_id: str, history: History) -> str | Suggestion:

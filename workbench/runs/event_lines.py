@@ -104,7 +104,7 @@ class Narrator:
                 again = f" again (attempt {event.attempt + 1})" if event.attempt else ""
                 resumed = " from its checkpoint" if event.resumed_from else ""
                 if trial.resumes is not None and not event.attempt:
-                    source = describe_segment(self._history.trials, trial)
+                    source = describe_segment(self._history, trial)
                     why = "" if self._history.experiment.fidelity else " and may end as the best after all"
                     resumed = f": {source}{why}:"
                 return f"trial {event.trial} running{again}{resumed} {format_params(trial.params)}".rstrip()

@@ -13,8 +13,8 @@ from workbench.events import Event
 from workbench.experiment.stored import check_installed
 from workbench.files import write_atomically
 from workbench.history.trace import trace_of
-from workbench.runs.descriptions import find_trial, how_to_freeze
-from workbench.runs.wider_ranges import how_to_widen
+from workbench.runs.descriptions import find_trial
+from workbench.runs.other_spaces import how_to_freeze, how_to_widen
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

@@ -1,4 +1,4 @@
-"""A best trial at the end of its range: what is noted, with which command, and what is not noted."""
+"""Better spaces for a run: what is noted, with which command, and what is not noted."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from workbench.events import DriverStarted, Event, RunStateChanged, TrialEnded, 
 from workbench.experiment import Experiment
 from workbench.history import History
 from workbench.plots.report import report_html
-from workbench.runs.wider_ranges import how_to_widen
+from workbench.runs.other_spaces import how_to_freeze, how_to_widen
 
 RATE = {"lr": {"low": 1e-4, "high": 0.1, "log": True}}
 
@@ -87,3 +87,29 @@ def test_whole_numbers_stay_whole_and_shares_stay_shares() -> None:
     share = how_to_widen("r-1", History.of(*run_of({"share": {"low": 0.2, "high": 0.8}}, 0.8)))
     assert share is not None
     assert share.arguments["search"] == {"share": {"high": 1.0}}
+
+
+NOTHING, MUCH = (0.0, 0.0, 0.02), (0.9, 0.8, 1.0)
+TWO = {**RATE, "width": {"low": 8, "high": 64}}
+
+
+def freezing(importance: dict[str, tuple[float, float, float]], **changes: Any) -> tuple[str, ...] | None:
+    """The command for a run with two parameters whose best trial has lr=0.01."""
+    is_over = changes.pop("is_over", True)
+    experiment = make_experiment(search=TWO, **changes)
+    found = how_to_freeze(
+        "r-1", History.of(experiment, events_of([0.01] * 3, "lr", is_over=is_over)), importance
+    )
+    return None if found is None else found.words
+
+
+def test_what_decides_nothing_is_frozen_in_a_run_under_way_or_in_one_that_is_continued() -> None:
+    assert freezing({"lr": NOTHING, "width": MUCH}, is_over=False) == ("set", "r-1", "--search", "lr=0.01")
+    ended = freezing({"lr": NOTHING, "width": MUCH})
+    assert ended == ("extend", "r-1", "--trials", "10", "--search", "lr=0.01")
+    assert freezing({"lr": MUCH, "width": MUCH}) is None
+
+
+def test_no_sampler_that_refuses_another_space_is_offered_one() -> None:
+    for is_over in (True, False):
+        assert freezing({"lr": NOTHING, "width": MUCH}, sampler="qmc", is_over=is_over) is None

@@ -1,8 +1,12 @@
-"""Ranges whose end the best trial has reached, and the command that widens them."""
+"""Other spaces that a run had better search, and the commands: wider ranges, or fewer parameters.
+
+What decides how much is left to `workbench.study.importance`.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from workbench.actions import suggest
@@ -62,6 +66,34 @@ def how_to_widen(run_id: str, history: History) -> Suggestion | None:
     return suggest("extend" if is_over else "set", run_id, lead=lead, **more, search=wider)
 
 
+def how_to_freeze(
+    run_id: str, history: History, importance: Mapping[str, tuple[float, float, float]]
+) -> Suggestion | None:
+    """Return the command that freezes what decides nothing at the best trial's values; None without such.
+
+    Args:
+        run_id: The run.
+        history: Its history.
+        importance: Of its parameters, as the study computed it.
+    """
+    from workbench.study.importance import negligible  # it imports Optuna
+
+    best, is_over = history.best(), history.state in FINISHED_RUN_STATES
+    more, searched = how_to_extend(history) if is_over else {}, history.in_force.search.root
+    if best is None or more is None:
+        return None
+    frozen = {
+        name: best.params[name]
+        for name in sorted(negligible(dict(importance)))
+        if name in best.params and name in searched and searched[name].contains(best.params[name])
+    }
+    if not frozen or not _is_allowed(history, frozen):
+        return None
+    verb = "decides" if len(frozen) == 1 else "decide"
+    lead = f"{' and '.join(frozen)} {verb} next to nothing; to search only the rest"
+    return suggest("extend" if is_over else "set", run_id, lead=lead, **more, search=frozen)
+
+
 def _wider_end(domain: Float | Int, value: float) -> dict[str, float] | None:
     """Return the end of a range beyond that which a value has reached; None where it lies within."""
     low, high = float(domain.low), float(domain.high)
@@ -90,8 +122,8 @@ def _written(value: Any) -> str:
     return format_number(value) if isinstance(value, float) else str(value)
 
 
-def _is_allowed(history: History, changes: dict[str, dict[str, float]]) -> bool:
-    """Return whether the run can search wider ranges, which its sampler and its settings may not allow."""
+def _is_allowed(history: History, changes: Mapping[str, Any]) -> bool:
+    """Return whether the run can search another space, which its sampler and its settings may not allow."""
     try:
         with_changes(history.experiment, merge_changes(history.experiment, history.search_changes, changes))
     except ExperimentError:

@@ -1,0 +1,26 @@
+"""How the parts of a population are described."""
+
+from __future__ import annotations
+
+from tests.builders.studies import make_experiment
+from workbench.events import Segment, TrialProposed
+from workbench.history import History
+from workbench.history.lineage import describe_segment
+
+POPULATION = {"name": "pbt", "options": {"population": 4, "every": 2, "length": 6}}
+
+
+def test_a_part_is_described_in_epochs_of_a_model_and_in_steps_of_a_function() -> None:
+    segment = Segment(member=0, begin=2, end=4, continues=1)
+    proposed = TrialProposed(trial=0, params={"lr": 0.1}, configuration=0, seed=0, segment=segment)
+    search = {"lr": {"low": 0.01, "high": 0.3}}
+    function = make_experiment(search=search, sampler=POPULATION)
+    model = make_experiment(
+        train=None, model="mlp", data="digits", search=search, training={"epochs": 6},
+        objectives=[{"metric": "val_loss", "goal": "minimize"}],
+        sampler={"name": "pbt", "options": {"population": 4, "every": 2}},
+    )  # fmt: skip
+    for experiment, unit in ((model, "epochs"), (function, "steps")):
+        history = History.of(experiment, [proposed])
+        described = describe_segment(history, history.trials[0])
+        assert described == f"member 0, {unit} 2 to 4, continues trial 1"
