@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.advisor import recommend
+from workbench.advisor import memory
 from workbench.advisor.gpu_sharing import MAX_PER_GPU, WORTHWHILE, Copies, find_sharing
-from workbench.experiment import Resources
+from workbench.experiment import Experiment, Resources
 from workbench.resources import ClusterInventory, Gpu, Inventory
 from workbench.resources.gpu_memory import CONTEXT_BYTES, allowed_bytes
 from workbench.workers.admission import Shape
@@ -108,6 +108,10 @@ def test_a_worker_is_thought_to_have_what_it_may_hold_of_a_gpu(
     gpus: float, expected_gib: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here = Inventory("a", 8, 64 * GIB, (Gpu(0, "some GPU", 16 * GIB, "GPU-1"),))
-    monkeypatch.setattr(recommend, "inventory", lambda: here)
+    monkeypatch.setattr(memory, "inventory", lambda: here)
     capacity = Capacity(Shape(1, gpus), (1,), "pack")
-    assert recommend.memory_limit_bytes(capacity, ClusterInventory(())) == expected_gib * GIB
+    experiment = Experiment(
+        model="mlp", data="digits", objectives=[{"metric": "val_loss", "goal": "minimize"}]
+    )
+    found = memory.memory_limit_bytes(experiment, capacity, ClusterInventory(()))
+    assert found == expected_gib * GIB
