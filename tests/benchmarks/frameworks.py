@@ -177,13 +177,13 @@ def train_with_lightning(model: str, batch: int, num_steps: int, steps: Steps) -
             super().__init__()
             self.network = build_torch(model)
 
-        def training_step(self, pair: Any, _: int) -> Any:
-            return loss_of(self.network(pair[0]), pair[1])
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            return loss_of(self.network(batch[0]), batch[1])
 
         def configure_optimizers(self) -> Any:
             return torch.optim.AdamW(self.network.parameters(), lr=LR, fused=True)
 
-        def on_train_batch_end(self, *_: Any) -> None:
+        def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
             steps.note()
 
     trainer = lightning.Trainer(
@@ -338,12 +338,19 @@ def main() -> None:
     names = [name for name in FRAMEWORKS if name not in missing]
     found: dict[str, list[list[tuple[float, float]]]] = {name: [] for name in names}
     loads = [os.getloadavg()[0]]
+    rows: list[dict[str, Any]] = []
     for turn in range(given.turns):
         for name in names[:: 1 if turn % 2 == 0 else -1]:
             found[name].append(_in_process(name, given.steps))
             print(name, *(f"{wall:.1f}/{used:.1f}" for wall, used in found[name][-1]), flush=True)
         loads.append(os.getloadavg()[0])
-    rows = [_row(place, model, batch, found) for place, (model, batch) in enumerate(CASES)]
+        rows = [_row(place, model, batch, found) for place, (model, batch) in enumerate(CASES)]
+        report = {
+            "turns": turn + 1, "steps": given.steps, "cores": os.cpu_count(), "load": loads,
+            "left_out": missing, "versions": _versions(), "models": MODELS, "rows": rows,
+        }  # fmt: skip
+        RESULTS.write_text(json.dumps(report, indent=2) + "\n")  # an interruption leaves the turns before it
+        print(f"turn {turn + 1} of {given.turns} is in {RESULTS}", flush=True)
     for row in rows:
         print(f"\n{row['model']}, batch {row['batch']} (medians of {given.turns})")
         for name, one in row["frameworks"].items():
@@ -353,11 +360,6 @@ def main() -> None:
                 f"{one['ratio_to_torch']:5.2f} of torch ({least:.2f} to {most:.2f})"
             )
     print(f"\nleft out, as they are not installed: {', '.join(missing) or 'none'}")
-    report = {
-        "turns": given.turns, "steps": given.steps, "cores": os.cpu_count(), "load": loads,
-        "left_out": missing, "versions": _versions(), "models": MODELS, "rows": rows,
-    }  # fmt: skip
-    RESULTS.write_text(json.dumps(report, indent=2) + "\n")
 
 
 def _in_process(name: str, num_steps: int) -> list[tuple[float, float]]:
