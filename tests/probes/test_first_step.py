@@ -106,11 +106,11 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
 
 
-def try_model(limit_s: float = 60.0, **fields: Any) -> list[FirstStep]:
+def try_model(limit_s: float = 240.0, **fields: Any) -> list[FirstStep]:
     return try_first_steps(Experiment(**MODEL | fields), limit_s=limit_s)
 
 
-def try_function(name: str, limit_s: float = 60.0, **fields: Any) -> list[FirstStep]:
+def try_function(name: str, limit_s: float = 240.0, **fields: Any) -> list[FirstStep]:
     return try_first_steps(Experiment(**FUNCTION | {"train": f"own_first:{name}"} | fields), limit_s=limit_s)
 
 
