@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -144,11 +145,16 @@ def test_what_an_earlier_run_showed_of_limits_counts() -> None:
     assert proposed < 0.6, "the earlier run showed which configurations break the limit"
 
 
-def test_what_is_enqueued_first_does_not_replace_what_earlier_runs_recommend() -> None:
-    drive = Drive(make_experiment(search=SEARCH))
-    for prior in earlier(lambda params: (params["x"] - 0.3) ** 2 + (params["y"] - 0.6) ** 2):
+@pytest.mark.parametrize("has_ended", [False, True])
+def test_what_is_enqueued_first_does_not_replace_what_earlier_runs_recommend(has_ended: bool) -> None:
+    """One result, such as that of what was advised, does not decide whether an earlier run is related."""
+    drive, bowl = Drive(make_experiment(search=SEARCH)), valley(0.3, 0.6)
+    for prior in earlier(lambda params: bowl(params) + 0.02 * math.sin(97 * (params["x"] + 2 * params["y"]))):
         drive.study.apply(prior)
     drive.study.enqueue({"x": 0.9, "y": 0.1})
-    drive.ask()
+    if has_ended:
+        drive.train(lambda params, _: 3.0)
+    else:
+        drive.ask()
     second = drive.ask().params
     assert (second["x"], second["y"]) == pytest.approx((0.3, 0.6), abs=0.15)

@@ -93,7 +93,7 @@ class ProcessSampler(DesignSampler):
     def has_related_run(self) -> bool:
         """Whether this run's results show that an earlier run is related to it; first any one will do."""
         ended = [result.trial for result in self._results]
-        if self.is_first or not self._earlier or len(ended) < _MIN_RELATED:
+        if not self._earlier or len(ended) < _MIN_RELATED:
             return self.is_first and bool(self._earlier)
         if any(map(is_cut, ended)) or all(trial.state != TrialState.COMPLETE for trial in ended):
             return False
@@ -128,7 +128,7 @@ class ProcessSampler(DesignSampler):
             for index in range(len(self._readings))
         ]
         limits = self._limits(features[:num_own])
-        kept = np.array([*map(keeps_limits, ended or earlier)])
+        kept = np.array([*map(keeps_limits, ended if len(goals[0].values) == len(ended) else earlier)])
         cost = self._cost(features[: len(ended)], len(running) + 1, num_fitted)
         is_bold = bool(running or limits or self.memory) or any(map(is_cut, ended))
         worth = self._worth(goals, kept, cost, is_bold=is_bold)
@@ -169,11 +169,9 @@ class ProcessSampler(DesignSampler):
 
     def _values(self, index: int, trials: Sequence[FrozenTrial]) -> np.ndarray:
         """Return what trials of which none was stopped early are worth by one objective."""
-        several = len(self._readings) > 1
-        return result_values(
-            [of_objective(trial, index) for trial in trials] if several else trials,
-            self._readings[index].sign,
-        )
+        if len(self._readings) > 1:
+            trials = [of_objective(trial, index) for trial in trials]
+        return result_values(trials, self._readings[index].sign)
 
     def _limits(self, features: np.ndarray) -> list[_Model]:
         """Model by how much each limit is broken; what broke it in an earlier run breaks it here."""
@@ -214,7 +212,9 @@ class ProcessSampler(DesignSampler):
         if not any(is_cut(trial) for trial in ended):
             sign = self._readings[index].sign
             values = result_values(ended, sign)
-            related = self._related(index, features[: len(ended)], values)
+            if len(values) < _MIN_RELATED:  # the units of one result are unknown
+                features, values = features[len(values) :], values[:0]
+            related = self._related(index, features[: len(values)], values)
             return self._model(
                 f"goal {index}", features, values, num_fitted, related=related,
                 # From these results alone, as they were when they were the only ones.
