@@ -20,6 +20,7 @@ ignores the plugin where workers have no accelerators.
 from __future__ import annotations
 
 import argparse
+import gc
 import importlib
 import itertools
 import json
@@ -415,6 +416,7 @@ def work(rank: int, num_workers: int, meeting: str) -> None:
     importlib.import_module("workbench.probes.plan_probe")
     for name in ("ddp", *DIVIDING):
         STRATEGIES.load(name)
+    gc.freeze()  # as workers of a pool do with what they have imported
     if rank == 0:
         meeting = open_meeting_point(meeting)
         print(meeting, flush=True)

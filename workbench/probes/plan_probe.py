@@ -19,13 +19,11 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
-import numpy as np
 import torch
 from pydantic import JsonValue
 
 from workbench.errors import ExperimentError
 from workbench.events import Event, PlanMeasured
-from workbench.models.calls import num_samples
 from workbench.performance.flops import peak_flops_per_s, utilisation
 from workbench.performance.memory import StepMemory, fit_law
 from workbench.performance.profiler import StepProfiler, StepTimes
@@ -34,6 +32,7 @@ from workbench.planning.settings import TrialSettings
 from workbench.probes.link_sweep import LinkSweeps, describe_exchanges, sweep_links
 from workbench.probes.measurements import PlanProbe
 from workbench.probes.peak_memory import PeakMemory, num_bytes
+from workbench.probes.sample_flops import flops_of_a_sample
 from workbench.probes.timed_steps import TimedSteps
 from workbench.resources import EnergyCounter, energy_between_j, inventory
 from workbench.strategies import STRATEGIES
@@ -42,14 +41,11 @@ from workbench.strategies.strategy import Probeable, Strategy, Worker
 from workbench.training.assembly import (
     Parts,
     assemble,
-    build_trial_model,
-    count_step_flops,
     trial_settings,
 )
 from workbench.training.device import energy_counters, join_trial
 from workbench.training.loading import load_trial_data
 from workbench.training.outcome import Outcome, describe, ran_out_of_memory
-from workbench.training.source import Source
 from workbench.training.task import TrialTask
 
 Report = Callable[[Event], bool]
@@ -59,8 +55,6 @@ _COLD_S = 0.3
 _is_warm = False
 _METERED_S = 0.5
 """Counters of energy move every tenth of a second or so."""
-_COUNTED_SAMPLES = 2
-"""Batch normalisation does not train on a single one."""
 
 
 def probe(task: TrialTask, order: PlanProbe, report: Report) -> Outcome:
@@ -117,8 +111,6 @@ class _Probe:
         self._limit_bytes = min(worker.group.gather(_limit_bytes(order, worker)))
         self._nodes = worker.group.gather(socket.gethostname())
         self._workers_per_node = list(Counter(self._nodes).values())
-        self._sample_flops: float | None = None
-        self._has_counted = False
         self._links: LinkSweeps | None = None
         self._exchanges: dict[str, dict[str, JsonValue]] = {}
 
@@ -277,6 +269,7 @@ class _Probe:
     def _tidy(self) -> None:
         """Give back what a plan held: parts of it refer to each other, and the next one needs the room."""
         gc.collect()
+        gc.freeze()  # what stays, such as imports, need not be traversed after the next plan
         if self._worker.device.type == "cuda":
             torch.cuda.empty_cache()
 
@@ -298,7 +291,7 @@ class _Probe:
         if found.times is None or self._worker.rank != 0:
             return event
         times, global_batch = found.times, settings.plan.global_batch
-        sample_flops = self._flops_of_a_sample(task, settings)
+        sample_flops = flops_of_a_sample(task, settings)
         step_flops = None if sample_flops is None else sample_flops * global_batch
         used = None
         if step_flops is not None:
@@ -321,17 +314,6 @@ class _Probe:
                 "exchanges": self._exchanges,
             }
         )
-
-    def _flops_of_a_sample(self, task: TrialTask, settings: TrialSettings) -> float | None:
-        """Count once what no plan changes, on the CPU; None where the model does not run there."""
-        if not self._has_counted:
-            self._has_counted = True
-            try:
-                self._sample_flops = _count_sample_flops(task, settings)
-            except Exception as error:  # the model's own code; a measurement is useful without it
-                traceback.clear_frames(error.__traceback__)
-            self._tidy()
-        return self._sample_flops
 
     def _send(self, event: PlanMeasured) -> bool:
         """Report from rank 0, and let every worker know whether to stop."""
@@ -385,12 +367,3 @@ def _watching_profiler(device: torch.device, peak: PeakMemory) -> StepProfiler:
 
     profiler.mark = mark_and_sample
     return profiler
-
-
-def _count_sample_flops(task: TrialTask, settings: TrialSettings) -> float:
-    experiment = task.experiment
-    datasets = load_trial_data(task.run_id, experiment)
-    model = build_trial_model(experiment, task.params, settings, datasets, pretrained=False)
-    source = Source(datasets.train, torch.device("cpu"))
-    inputs, targets = source.fetch(np.arange(min(_COUNTED_SAMPLES, len(source))))
-    return count_step_flops(experiment, datasets, model, inputs, targets) / num_samples(inputs)
