@@ -113,3 +113,16 @@ def test_a_small_model_predicts_with_the_table_that_embeds_and_a_large_one_with_
         # With factors of 1 a parameter takes two bytes, and what is beside them is a GB.
         assert one == pytest.approx(1.0 + 2e-9 * (block + num_tables * words * hidden), rel=0.02)
         assert two < one
+
+
+def test_a_width_that_is_unknown_is_as_usual_or_as_that_of_the_measured_models() -> None:
+    def of(shape: ModelShape, feed_forward: int | None) -> list[ParallelPlan]:
+        return [replace(plan, shape=replace(shape, feed_forward=feed_forward)) for plan in PLANS[:4]]
+
+    def measured(feed_forward: int | None) -> list[MeasuredPeak]:
+        return [MeasuredPeak(plan, 10.0 + at) for at, plan in enumerate(of(LARGE, feed_forward))]
+
+    usual = predict_memory(measured(None), of(LARGE, None))
+    assert usual == predict_memory(measured(3 * 3072), of(LARGE, 3 * 3072))
+    alike = predict_memory(measured(4 * 3072), of(SMALL, None))
+    assert alike == predict_memory(measured(4 * 3072), of(SMALL, 4 * 2048))
