@@ -10,6 +10,7 @@ import pytest
 from tests.builders.recorded_runs import record_run
 from workbench import compare
 from workbench.errors import ExperimentError, RunNotFoundError
+from workbench.events import SettingsChanged
 from workbench.experiment import Experiment
 from workbench.runs import Run
 from workbench.runs.comparison import find_runs
@@ -67,6 +68,17 @@ def test_the_table_marks_what_differs_and_the_best_value(store: Store) -> None:
     assert rows["best parameters", "lr"].cells == ("0.1", "0.1")
     value = rows["result", "best val_accuracy"]
     assert (value.cells, value.best) == (("0.95", "0.95"), None), "a tie has no best"
+
+
+def test_a_range_that_was_changed_while_the_run_went_on_is_the_one_compared(tmp_path: Path) -> None:
+    known = [record_run(tmp_path), record_run(tmp_path)]
+    with Store.open(str(tmp_path / "store.sqlite")) as store:
+        changed, same = sides(store, *known)
+    changed.history.apply(SettingsChanged(settings={"search": {"width": 16}}))
+    rows = {(row.part, row.name): row for row in comparison_rows([changed, same])}
+    assert rows["experiment", "search.width"].differs
+    assert rows["experiment", "search.width"].cells[0] == "16"
+    assert not rows["experiment", "search.lr"].differs
 
 
 def test_only_settings_that_an_experiment_has_are_shown_with_a_default(tmp_path: Path) -> None:

@@ -211,7 +211,7 @@ def _settings(side: Side) -> dict[str, str]:
     # With and without options, a component has its name at one path.
     flat = {path.removesuffix(".name") if path.partition(".")[0] in _NAMED else path: value
             for path, value in flat.items()}  # fmt: skip
-    space = side.history.experiment.search.root
+    space = side.history.in_force.search.root
     return flat | {f"search.{name}": _range(domain) for name, domain in space.items()}
 
 
