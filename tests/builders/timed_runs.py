@@ -36,6 +36,7 @@ class Shape:
         wait_s: How long every trial waits for its workers.
         pruned: The share of trials that end after a third of their epochs.
         report_s: Seconds between two reports.
+        is_queued: Whether all are proposed at the start and wait for places.
     """
 
     num_trials: int = 12
@@ -47,6 +48,7 @@ class Shape:
     wait_s: float = 0.0
     pruned: float = 0.0
     report_s: float = 0.5
+    is_queued: bool = False
 
     @property
     def experiment(self) -> Experiment:
@@ -71,7 +73,8 @@ def timed_run(shape: Shape, seed: int = 0) -> tuple[list[Event], float]:
     for number in range(shape.num_trials):
         free_unix_s = heapq.heappop(places)
         wait_s = shape.wait_s + (shape.first_wait_s if number < shape.at_once else 0.0)
-        found = _trial(shape, number, free_unix_s, free_unix_s + wait_s, chance)
+        proposed_unix_s = START_UNIX_S if shape.is_queued else free_unix_s
+        found = _trial(shape, number, proposed_unix_s, free_unix_s + wait_s, chance)
         heapq.heappush(places, found[-1].time_unix_s)
         events += found
     return sorted(events, key=lambda event: event.time_unix_s), max(places)

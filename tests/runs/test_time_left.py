@@ -23,6 +23,7 @@ STEADY = {
         num_trials=30, at_once=4, epochs=None, startup_s=5.0, first_wait_s=8.0, wait_s=0.3
     ),
     "quick trials": Shape(num_trials=100, duration_s=lambda _: 0.8, wait_s=0.2),
+    "proposed long before": Shape(num_trials=30, is_queued=True),
     "more places than trials": Shape(num_trials=3, at_once=8),
 }
 UNSTEADY = {

@@ -25,6 +25,8 @@ from workbench.events import (
 )
 from workbench.runs import Run
 from workbench.store import Store
+from workbench.workers.admission import Request
+from workbench.workers.gang import Gang
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("free_pool")]
 
@@ -64,8 +66,8 @@ def test_more_trials_run_at_once_as_soon_as_they_may_and_a_new_driver_knows(
     sweep.wait_for(TrialReported, lambda event: event.trial == 1)
     assert num_running(sweep) == 2
     assert [event.trial for event in sweep.of(TrialProposed)] == [0, 1]
-    assert "the hardware has room for 2 of 1 CPU each, so the others wait" in (run.set(concurrency=3) or "")
-    assert "once 2 of the 3 running ones have ended" in (run.set(concurrency=1, trials=4, plateau=9) or "")
+    assert "the hardware has room for 2 of 1 CPU each, so no more run" in (run.set(concurrency=3) or "")
+    assert "once 1 of the 2 running ones has ended" in (run.set(concurrency=1, trials=4, plateau=9) or "")
     os.kill(sweep.of(DriverStarted)[-1].pid, signal.SIGKILL)
     wait_until(lambda: len(sweep.of(DriverStarted)) == 2 and num_running(sweep) == 1)
 
@@ -75,7 +77,7 @@ def test_more_trials_run_at_once_as_soon_as_they_may_and_a_new_driver_knows(
     }  # fmt: skip
     assert store.run(sweep.run_id).experiment_hash == sweep.experiment.hash()
     assert num_running(sweep) == 1
-    assert run.set(trials=2) == "at most 2 configurations"
+    assert run.set(trials=3) == "at most 3 configurations"
     for number in range(3):
         sweep.wait_for(TrialStarted, lambda event, trial=number: event.trial == trial)
         run.stop(trial=number)
@@ -181,27 +183,32 @@ def test_a_trial_that_takes_too_long_takes_the_processes_that_it_started_along(s
 
 @pytest.mark.slow
 def test_a_trial_that_waits_for_its_turn_or_for_workers_is_stopped_too(store: Store, notes: Path) -> None:
-    sweep, run = hold(store, notes, resources={"concurrency": 3}, budget={"trials": 3})
-    sweep.launch()
-    wait_until(lambda: num_running(sweep) == 2 and len(sweep.trials) == 3)
-    run.stop()
-    sweep.wait("stopped")
-    store.command(sweep.run_id, "set", {"resources.concurrency": 1})
-    last = store.command(sweep.run_id, "stop_trial", {"trial": 2})
-    sweep.launch()
-    sweep.wait_for(CommandHandled, lambda event: event.command == last)
-    assert sweep.trials[2].state == "stopped"
-    wait_until(lambda: num_running(sweep) == 1)
+    held = Gang.lease(Request(run_id="somebody-elses"))
+    try:
+        sweep, run = hold(store, notes, resources={"concurrency": 2}, budget={"trials": 2})
+        sweep.launch()
+        wait_until(lambda: num_running(sweep) == 1 and len(sweep.trials) == 2)
+        [later] = [trial.number for trial in sweep.history.in_state("waiting")]
+        run.stop()
+        sweep.wait("stopped")
+        store.command(sweep.run_id, "set", {"resources.concurrency": 1})
+        last = store.command(sweep.run_id, "stop_trial", {"trial": later})
+        sweep.launch()
+        sweep.wait_for(CommandHandled, lambda event: event.command == last)
+        assert sweep.trials[later].state == "stopped"
+        wait_until(lambda: num_running(sweep) == 1)
 
-    run.set(concurrency=3, trials=5)
-    wait_until(lambda: num_running(sweep) == 2 and len(sweep.trials) == 4)
-    [waiting] = sweep.history.in_state("waiting")
-    before = sweep.of(TrialStarted, waiting.number)
-    run.stop(trial=waiting.number)
-    sweep.wait_for(TrialEnded, lambda event: event.trial == waiting.number)
-    assert sweep.of(TrialStarted, waiting.number) == before
-    run.stop()
-    sweep.wait("stopped").assert_sound()
+        run.set(concurrency=2, trials=4)
+        wait_until(lambda: num_running(sweep) == 1 and len(sweep.trials) == 3)
+        [waiting] = sweep.history.in_state("waiting")
+        before = sweep.of(TrialStarted, waiting.number)
+        run.stop(trial=waiting.number)
+        sweep.wait_for(TrialEnded, lambda event: event.trial == waiting.number)
+        assert sweep.of(TrialStarted, waiting.number) == before
+        run.stop()
+        sweep.wait("stopped").assert_sound()
+    finally:
+        held.release()
 
 
 @pytest.mark.slow

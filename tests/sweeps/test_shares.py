@@ -46,6 +46,17 @@ def test_a_cluster_without_machines_is_refused_unless_it_is_said_to_grow() -> No
     assert share_of("run", growing, cluster_of(16)).num_fitting == 8
 
 
+def test_no_more_trials_are_proposed_than_the_hardware_can_run_unless_it_grows() -> None:
+    many = make_experiment("curve", resources={"concurrency": 99})
+    share = share_of("run", many, cluster_of(2))
+    assert (share.concurrency, share.at_once) == (99, 2)
+    assert share.describe_concurrency(99, 2).endswith(
+        "room for 2 of 1 CPU each, so no more run until it has more"
+    )
+    growing = make_experiment("curve", resources={"concurrency": 99, "autoscaling": True})
+    assert share_of("run", growing, cluster_of(2)).at_once == 99
+
+
 def test_room_is_described_by_what_a_trial_takes() -> None:
     share = share_of("run", make_experiment("curve", resources={"concurrency": 3}), cluster_of(2))
     assert share.describe_room() == "2 of 1 CPU each"

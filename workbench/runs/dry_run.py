@@ -65,7 +65,7 @@ def forecast_run(
         "problems": [problem.to_json() for problem in problems],
         "num_trainings": experiment.max_trainings(),
         "workers": None if share is None else share.request.num_workers,
-        "at_once": None if share is None else share.concurrency,
+        "at_once": None if share is None else share.at_once,
         "machine": machine,
         "lines": [] if problems else list(_lines(experiment, address, machine, share)),
         "notes": [] if problems else notes_of_run(experiment, machine["num_gpus"] if machine else None),
@@ -133,7 +133,7 @@ def _lines(
         gpus = f" and {machine['num_gpus']:g} GPUs" if machine["num_gpus"] else ""
         workers = share.request.num_workers
         yield (
-            f"{format_count(share.concurrency, 'trial')} at once, {format_count(workers, 'worker')} each, on "
+            f"{format_count(share.at_once, 'trial')} at once, {format_count(workers, 'worker')} each, on "
             f"{', '.join(machine['hosts'])} with {machine['num_cpus']:g} CPUs{gpus}"
         )
     else:

@@ -7,6 +7,7 @@ ends the run is left to `progress`.
 
 from __future__ import annotations
 
+import bisect
 import heapq
 import math
 from collections.abc import Sequence
@@ -101,12 +102,19 @@ def _trained_s(trial: Trial) -> float:
 
 
 def _usual_wait_s(history: History) -> float:
-    """Return the usual time between the proposal of a trial and its start; the first ones wait longer."""
-    waits = [
-        max(0.0, trial.started_unix_s - trial.proposed_unix_s)
-        for trial in history.trials.values()
-        if trial.started_unix_s is not None
-    ]
+    """Return the usual time between the proposal of a trial and its start; the first ones wait longer.
+
+    The time in which a trial waits for the end of another one does not count: it is part of the schedule.
+    """
+    ends_unix_s = sorted(
+        trial.ended_unix_s for trial in history.trials.values() if trial.ended_unix_s is not None
+    )
+    waits: list[float] = []
+    for trial in history.trials.values():
+        if (started_unix_s := trial.started_unix_s) is not None:
+            num_ended = bisect.bisect_right(ends_unix_s, started_unix_s)
+            free_unix_s = ends_unix_s[num_ended - 1] if num_ended else trial.proposed_unix_s
+            waits.append(max(0.0, started_unix_s - max(trial.proposed_unix_s, free_unix_s)))
     return median_low(waits[-_NUM_RECENT:]) if waits else 0.0
 
 

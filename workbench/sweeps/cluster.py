@@ -34,13 +34,21 @@ class Share:
 
     Attributes:
         request: The workers of one trial; of the smallest one where their number is searched.
-        concurrency: Trials at once.
+        concurrency: Trials at once that the experiment allows.
         num_fitting: Trials that the cluster holds, or will grow to hold, at once when nobody else uses it.
     """
 
     request: Request
     concurrency: int
     num_fitting: int
+
+    @property
+    def at_once(self) -> int:
+        """Trials that may be proposed before one of them ends.
+
+        Where a configuration only waited for workers, it would be chosen before results that it could use.
+        """
+        return min(self.concurrency, max(1, self.num_fitting))
 
     def describe_concurrency(self, wanted: JsonValue, num_running: int) -> str:
         """Describe how many trials run at once.
@@ -52,9 +60,11 @@ class Share:
         wanted = wanted if isinstance(wanted, int) else self.num_fitting
         text = f"{format_count(wanted, 'trial')} at once"
         if wanted < num_running:
-            text += f", once {num_running - wanted} of the {num_running} running ones have ended"
+            num_over = num_running - wanted
+            have = "has" if num_over == 1 else "have"
+            text += f", once {num_over} of the {num_running} running ones {have} ended"
         if wanted > self.num_fitting:
-            text += f"; the hardware has room for {self.describe_room()}, so the others wait for workers"
+            text += f"; the hardware has room for {self.describe_room()}, so no more run until it has more"
         return text
 
     def describe_room(self) -> str:

@@ -194,7 +194,7 @@ class Driver:
         self._ledger.record(started, *lost, *fewer, RunStateChanged(state="running"))
         logger.info(
             "driving %s on %g CPUs and %g GPUs, %d trials at once; %d trials so far, %d of them unfinished",
-            self.run_id, cluster.num_cpus, cluster.num_gpus, self._share.concurrency,
+            self.run_id, cluster.num_cpus, cluster.num_gpus, self._share.at_once,
             len(self.history.trials), len(unfinished),
         )  # fmt: skip
 
@@ -202,7 +202,7 @@ class Driver:
 
     def next_order(self) -> Order | None:
         """Return the next trial to start, or None where there is none now."""
-        if self._ending or self._fatal or self._pause.holds or len(self._running) >= self._share.concurrency:
+        if self._ending or self._fatal or self._pause.holds or len(self._running) >= self._share.at_once:
             return None
         if self._leaving is not None and not ray.wait([self._leaving], timeout=0)[0]:
             return None
@@ -267,7 +267,7 @@ class Driver:
         """Return how many workers are needed by trials that have none, and by those that will start now."""
         least = self._share.request.num_workers
         waiting = [number for number in self._running if self.history.trials[number].state == "waiting"]
-        free = max(0, self._share.concurrency - len(self._running))
+        free = max(0, self._share.at_once - len(self._running))
         may_start = self._unfinished or self.study.has_waiting_repeats or (
             has_room(self.history) and not self.study.exhausted
         ) or self.study.has_confirmations  # fmt: skip
@@ -300,7 +300,7 @@ class Driver:
     def _prepare_workers(self) -> None:
         """Let workers start for the trials that can start now."""
         allowed, share = self.history.in_force.max_configurations(), self._share
-        free = max(0, share.concurrency - len(self._running))
+        free = max(0, share.at_once - len(self._running))
         if allowed is not None:
             free = min(free, len(self._unfinished) + max(0, allowed - self.history.num_configurations()))
         if free:
@@ -355,10 +355,10 @@ class Driver:
 
     def follow_settings(self) -> None:
         """Apply the settings that are in force now."""
-        before = self._share.concurrency
+        before = self._share.at_once
         self._share = self._plans.share(self.history.in_force)
         logger.info("the settings in force are now %s", values_of(self.history.in_force))
-        if self._share.concurrency > before:
+        if self._share.at_once > before:
             self._prepare_workers()
 
     def interrupt(self) -> None:
