@@ -1,10 +1,11 @@
-"""What separates the columns of a text table, or the thousands of a number, for those that read one.
+"""What separates the columns of a text table, or the thousands of a number, and whether columns share a name.
 
 Reading the table or the number itself is left to them.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -38,3 +39,24 @@ def check_separator(
                 f"the columns of {path} are separated by {name}", field=field, allowed=_NAMES[expected],
                 next_step=f"Save it with {_NAMES[expected]} between the columns{points}.",
             )  # fmt: skip
+
+
+def check_repeated(path: Path, heads: Sequence[str], *, field: str | None = None) -> None:
+    """Refuse a table in which two columns have the same name.
+
+    Args:
+        path: The file, for the message.
+        heads: The names of its columns, as they are written there.
+        field: The field of the experiment that names the file.
+
+    Raises:
+        DataError: If a name is repeated; empty ones may be.
+    """
+    repeated = [name for name, count in Counter(heads).items() if count > 1 and name]
+    if repeated:
+        names = ", ".join(map(repr, repeated))
+        raise DataError(
+            f"{path} has more than one column named {names}", field=field,
+            allowed="a different name for each column",
+            next_step="Rename or remove all but one of them in the file.",
+        )  # fmt: skip

@@ -184,3 +184,17 @@ def test_units_are_left_out_and_noted_and_so_are_columns_without_a_common_one(tm
         "mixed is read as text: its numbers have no common unit (30 without a unit, 30 with %); write all "
         "with the same one to have them read as numbers",
     )
+
+
+def test_the_columns_to_leave_out_are_one_list_in_all_notes(tmp_path: Path) -> None:
+    columns = {
+        "paid": [0, 1, 1] * 20,
+        "age": [3, 1, 4, 1] * 15,
+        "code": [f"x{row}" for row in range(NUM_ROWS)],
+        "site": ["Rome"] * NUM_ROWS,
+        "y": ["no", "yes", "yes"] * 20,
+    }
+    identifier, constant, leak = summary(tmp_path, columns).notes
+    assert identifier.endswith("with data: {drop: [code, site]}")
+    assert constant.endswith("with data: {drop: [code, site]}")
+    assert leak.endswith("with data: {drop: [code, site, paid]}")

@@ -288,3 +288,22 @@ def test_classes_keep_their_text_beside_markers():
     assert read_targets(target, None).isna().tolist() == [False, False, True, False]
     assert read_targets(target, "regression").tolist()[:2] == [0.0, 1.0]
     assert read_targets(pd.Series(["a", "?"]), None).tolist() == ["a", "?"]
+
+
+def test_a_repeated_name_of_a_column_is_refused_with_the_name(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("a,a,b,,,y\r\n" + "1,2,3,4,5,0\r\n1,2,3,4,5,1\r\n" * 10)
+    with pytest.raises(
+        DataError, match=r"^data.path: .* has more than one column named 'a'.* Rename or remove"
+    ):
+        TableOptions(path=path, target="y").check_source()
+    path.write_text("a,a.1,b,,,y\r\n" + "1,2,3,4,5,0\r\n1,2,3,4,5,1\r\n" * 10)
+    TableOptions(path=path, target="y").check_source()
+
+
+def test_classes_that_are_whole_numbers_keep_their_names_beside_rows_without_a_target(tmp_path):
+    path = tmp_path / "t.csv"
+    pd.DataFrame({"x": range(40), "y": [None, *["0", "1", "2"] * 13]}).to_csv(path, index=False)
+    options = TableOptions(path=path, target="y", drop_missing_targets=True)
+    assert options.load(seed=0, cache=tmp_path).class_names == ("0", "1", "2")
+    assert options.summary().class_counts == {"0": 13, "1": 13, "2": 13}

@@ -99,6 +99,11 @@ def test_a_missing_file_is_refused_in_one_line(kind: str, tmp_path: Path) -> Non
     ("kind", "rows", "problem"),
     [
         ("table", "colour,size\nred,3\n", "there is no column 'age'; the file has: colour, size"),
+        (
+            "table",
+            "age,age,size\n1,2,3\n",
+            "more than one column is named 'age': rename or remove all but one",
+        ),
         ("table", "", "there is no column 'age'; the file has: nothing"),
         ("table", "age\nold\n", "'old' in the column age is not a number"),
         ("series", "rain\n1\n", "there is no column 'sold'; the file has: rain"),

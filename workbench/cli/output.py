@@ -144,12 +144,15 @@ def describe_memory(forecast: MemoryForecast) -> str:
     parts["optimizer"] = step.optimizer_bytes
     sizes = ", ".join(f"{name} {format_bytes(size)}" for name, size in parts.items())
     fits = "it fits" if forecast.fits else "it does not fit"
+    largest = format_count(forecast.largest_micro_batch)
+    if forecast.largest_micro_batch == forecast.num_train_samples:
+        largest = f"all {largest} samples"
     lines = [
         "Memory of a worker, estimated from shapes alone, beside what Python and torch take:",
         f"  {format_bytes(forecast.peak_bytes)} with {forecast.plan.describe(in_full=True)}",
         f"  {sizes}, the rest activations; each sample adds {format_bytes(law.per_sample_bytes)}",
         f"  {fits} the {format_bytes(forecast.limit_bytes)} that a {forecast.device} worker has here; "
-        f"the largest micro batch that does: {format_count(forecast.largest_micro_batch)}",
+        f"the largest micro batch that does: {largest}",
     ]
     return "\n".join(
         [*lines, f"  estimated for {format_params(forecast.params)}"] if forecast.params else lines

@@ -14,7 +14,7 @@ from workbench.data.cache import file_stamp
 from workbench.data.options import existing_path
 from workbench.errors import DataError, WorkbenchError
 from workbench.refusals import closest
-from workbench.separators import check_separator
+from workbench.separators import check_repeated, check_separator
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -41,8 +41,11 @@ def read_table(path: Path, num_rows: int | None = None, *, only: str | None = No
     wanted = None if only is None else [only]
     try:
         if separator is not None:
-            heads = pd.read_csv(path, sep=separator, nrows=0).columns
-            check_separator(path, list(map(str, heads)), separator, field="data.path")
+            # As a row, since pandas renames repeated names.
+            head = pd.read_csv(path, sep=separator, header=None, nrows=1, dtype=str, keep_default_na=False)
+            names = [str(name) for name in head.to_numpy(object)[0]]
+            check_separator(path, names, separator, field="data.path")
+            check_repeated(path, names, field="data.path")
             return pd.read_csv(path, sep=separator, nrows=num_rows, usecols=wanted)
         if endings and endings[-1] in PARQUET_ENDINGS:
             return pd.read_parquet(path, columns=wanted)

@@ -114,6 +114,10 @@ def summarise(
     others = {name: column for name, column in columns.items() if name not in named}
     targets = np.unique(target.astype(str), return_inverse=True)[1] if numbers is None else numbers
     leaks = find_leaks(others, targets, forms, is_classification=is_classification)
+    # Each list holds those of the notes before it, so that following one note does not undo another.
+    to_drop = [*dropped, *named, *empty_columns(others), *constant_columns(others)]
+    option = _option_to_drop(to_drop)
+    with_leaks = _option_to_drop(list(dict.fromkeys([*to_drop, *(leak.name for leak in leaks)])))
     return TableSummary(
         num_rows=len(target),
         num_columns=len(columns),
@@ -126,9 +130,9 @@ def summarise(
         ),
         notes=(
             *notes, *(notes_of_classes(target) if is_classification else ()),
-            *_notes_of_identifiers(named, dropped), *_notes_of_constants(others, dropped),
+            *_notes_of_identifiers(named, option), *_notes_of_constants(others, option),
             *notes_of_columns(columns, forms),
-            *(leak.note(f"`{target.name}`", _option_to_drop([*dropped, leak.name])) for leak in leaks),
+            *(leak.note(f"`{target.name}`", with_leaks) for leak in leaks),
         ),
     )  # fmt: skip
 
@@ -149,19 +153,16 @@ def _num_missing(column: pd.Series, form: TextForm | None) -> int:
     return int(column.isna().sum())
 
 
-def _notes_of_identifiers(names: Sequence[str], dropped: Sequence[str]) -> list[str]:
+def _notes_of_identifiers(names: Sequence[str], option: str) -> list[str]:
     if not names:
         return []
     several = len(names) > 1
     columns = f"{'columns' if several else 'column'} {listed([repr(name) for name in names])}"
     verb, pronoun = ("differ", "them") if several else ("differs", "it")
-    return [
-        f"{columns} {verb} in nearly every row, as identifiers do; leave {pronoun} out with "
-        f"{_option_to_drop([*dropped, *names])}"
-    ]
+    return [f"{columns} {verb} in nearly every row, as identifiers do; leave {pronoun} out with {option}"]
 
 
-def _notes_of_constants(columns: Mapping[str, pd.Series], dropped: Sequence[str]) -> list[str]:
+def _notes_of_constants(columns: Mapping[str, pd.Series], option: str) -> list[str]:
     """Return a note on columns that are the same in every row, which no model can learn from."""
     empty, constant = empty_columns(columns), constant_columns(columns)
     if not (names := [*empty, *constant]):
@@ -169,10 +170,7 @@ def _notes_of_constants(columns: Mapping[str, pd.Series], dropped: Sequence[str]
     reasons = [f"{name!r} has no value" for name in empty]
     reasons += [f"{name!r} is always {value}" for name, value in constant.items()]
     which, pronoun = ("these columns", "them") if len(names) > 1 else ("this column", "it")
-    return [
-        f"{listed(reasons)}: nothing can be learnt from {which}; leave {pronoun} out with "
-        f"{_option_to_drop([*dropped, *names])}"
-    ]
+    return [f"{listed(reasons)}: nothing can be learnt from {which}; leave {pronoun} out with {option}"]
 
 
 def _option_to_drop(names: Sequence[str]) -> str:

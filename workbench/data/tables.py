@@ -142,7 +142,11 @@ class TableOptions(DatasetOptions):
             return table
         # As it was read: without its markers, a column of numbers in text would be one of text.
         targets = read_targets(column_of(table, self.target), self.given_task)
-        return table.assign(**{self.target: targets}).dropna(subset=[self.target])
+        known = table.assign(**{self.target: targets}).dropna(subset=[self.target])
+        # Beside missing ones whole numbers are read as 0.0 and 1.0, which would be the names of the classes.
+        values = column_of(known, self.target)
+        is_whole = values.dtype.kind == "f" and bool((values.mod(1) == 0).all())
+        return known.astype({self.target: "int64"}) if is_whole and len(known) < len(table) else known
 
     @property
     def _named_columns(self) -> dict[str, Iterable[str]]:

@@ -66,8 +66,11 @@ def rows_of(path, columns):
     """Return the rows of a table, which must have these columns."""
     with open(path, newline="", encoding="utf-8-sig") as file:
         table = csv.DictReader(file, restval="")
-        if missing := [name for name in columns if name not in (table.fieldnames or [])]:
-            known = ", ".join(table.fieldnames or [])
+        names = table.fieldnames or []
+        if repeated := [name for name in columns if names.count(name) > 1]:
+            raise ValueError(f"more than one column is named {repeated[0]!r}: rename or remove all but one")
+        if missing := [name for name in columns if name not in names]:
+            known = ", ".join(names)
             raise ValueError(f"there is no column {missing[0]!r}; the file has: {known or 'nothing'}")
         return list(table)
 '''

@@ -21,7 +21,7 @@ from workbench.data.image_folders import ENDINGS
 from workbench.deploy.card import Card
 from workbench.deploy.predictor import Answers
 from workbench.errors import DataError
-from workbench.separators import check_separator
+from workbench.separators import check_repeated, check_separator
 
 _SEPARATORS = {".csv": ",", ".tsv": "\t"}
 _UNNAMED = re.compile(r"x\d+")
@@ -120,6 +120,7 @@ def _from_file(card: Card, path: Path) -> Mapping[str, Any]:
             rows = csv.DictReader(opened, delimiter=_SEPARATORS[endings[-1]])
             names = list(rows.fieldnames or [])
             check_separator(path, names, _SEPARATORS[endings[-1]])
+            check_repeated(path, names)
             listed = list(rows)
     except (OSError, ValueError, csv.Error) as error:
         if isinstance(error, DataError):
