@@ -104,10 +104,16 @@ test("a trial that was chosen by hand is named with what it gives up", () => {
   assert.equal(screen.getByText(/^Chosen by hand/).textContent, `Chosen by hand: trial 2, ${words}`);
 });
 
-test("the time that is left has an interval", () => {
-  const run = buildRun({ left_s: 80.2, left_low_s: 60, left_high_s: 101 });
-  const { container } = render(<Head controller={buildController({ run }).controller} />);
-  assert.match(container.textContent!, /time left1 min 20 s1 min to 1 min 41 s/);
+test("the time that is left has an interval, without seconds where it is long", () => {
+  for (const [left_low_s, left_s, left_high_s, shown] of [
+    [60, 80.2, 101, "1 min 20 s1 min to 1 min 41 s"],
+    [595, 708, 821, "11 min 48 s10 min to 14 min"],
+  ] as const) {
+    const run = buildRun({ left_s, left_low_s, left_high_s });
+    const { container, unmount } = render(<Head controller={buildController({ run }).controller} />);
+    assert.ok(container.textContent!.includes(`time left${shown}`), container.textContent!);
+    unmount();
+  }
 });
 
 test("an action that needs input opens a dialog, and all commands can be listed", () => {

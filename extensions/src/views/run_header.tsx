@@ -167,8 +167,11 @@ function FrontFacts({ front }: { front: NonNullable<RunDetail["front"]> }) {
 }
 
 function TimeLeft({ run, isBrief }: { run: RunDetail; isBrief: boolean }) {
-  const [low, left, high] = [run.left_low_s, run.left_s, run.left_high_s].map((seconds) =>
-    formatDuration(seconds == null ? null : Math.round(seconds)),
+  const left = formatDuration(run.left_s == null ? null : Math.round(run.left_s));
+  // The ends of an interval of many minutes need no seconds, for which there is no room.
+  const unit_s = (run.left_high_s ?? 0) > 600 ? 60 : 1;
+  const [low, high] = [run.left_low_s, run.left_high_s].map((seconds) =>
+    formatDuration(seconds == null ? null : unit_s * Math.round(seconds / unit_s)),
   );
   const range = low === high ? null : `${low} to ${high}`;
   return (
