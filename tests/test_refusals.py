@@ -13,4 +13,5 @@ def test_of_many_names_only_the_closest_to_a_typo_are_listed() -> None:
 def test_few_names_are_listed_whole_and_so_are_many_where_none_is_close() -> None:
     assert closest("epoch", ["epochs", "lr"]) == ("epochs, lr", "Did you mean epochs?")
     known = [f"setting_{number}" for number in range(50)]
+    assert closest("lgo", ["low", "high", "log", "choices", "step"])[1] == "Did you mean log?"
     assert closest("xyz", known) == (", ".join(known), None)

@@ -325,6 +325,8 @@ def closest(name: str, known: Sequence[str], other_names: Collection[str] = ()) 
         The names as text; the question whether the closest was meant, None where none is close.
     """
     close = difflib.get_close_matches(name, [*known, *other_names], n=_MAX_CLOSE)
+    # Two letters that changed places are one slip, which difflib counts as two.
+    close.sort(key=lambda one: sorted(one) != sorted(name))
     listed = [one for one in close if one in known]
     if len(known) <= _MAX_LISTED or not listed:
         allowed = ", ".join(known)

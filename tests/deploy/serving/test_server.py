@@ -112,6 +112,8 @@ def test_a_wrong_request_is_refused_in_words(
     answer = server.client.post(f"/v1/{path}/predict", content=content, headers={"Content-Type": kind})
     assert answer.status_code == status
     assert answer.json()["problem"]
+    if status == 415:
+        assert "Content-Type: application/json" in answer.json()["next_step"]
     if status == 422:
         places = {(each["row"], each["column"]) for each in answer.json()["problems"]}
         assert places == {(0, name) for name in ROW}

@@ -55,7 +55,10 @@ async def receive_rows(request: Request, reader: RowReader, limit_bytes: int) ->
     # Pages of other origins cannot send these types without a permission that the server never gives.
     allowed = (_JSON,) if reader.image is None else (_JSON, *MEDIA_TYPES)
     if kind not in allowed:
-        problem = describe_problem(f"the content type is {kind or 'missing'}", allowed=", ".join(allowed))
+        problem = describe_problem(
+            f"the content type is {kind or 'missing'}", allowed=", ".join(allowed),
+            next_step=f"Name it in a header: curl -H 'Content-Type: {_JSON}' sends JSON.",
+        )  # fmt: skip
         raise Refusal(415, "malformed", problem)
     body = await _read_body(request, limit_bytes)
     if kind == _JSON:
