@@ -307,3 +307,12 @@ def test_classes_that_are_whole_numbers_keep_their_names_beside_rows_without_a_t
     options = TableOptions(path=path, target="y", drop_missing_targets=True)
     assert options.load(seed=0, cache=tmp_path).class_names == ("0", "1", "2")
     assert options.summary().class_counts == {"0": 13, "1": 13, "2": 13}
+
+
+def test_enormous_targets_stay_numbers_beside_rows_without_a_target(tmp_path):
+    path = tmp_path / "t.csv"
+    targets = [None, *(1e20 * number for number in range(1, 40))]
+    pd.DataFrame({"x": range(40), "y": targets}).to_csv(path, index=False)
+    summary = TableOptions(path=path, target="y", drop_missing_targets=True).summary()
+    assert summary.class_counts is None
+    assert summary.target_range == pytest.approx((1e20, 2e21, 3.9e21))

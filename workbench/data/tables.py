@@ -145,7 +145,7 @@ class TableOptions(DatasetOptions):
         known = table.assign(**{self.target: targets}).dropna(subset=[self.target])
         # Beside missing ones whole numbers are read as 0.0 and 1.0, which would be the names of the classes.
         values = column_of(known, self.target)
-        is_whole = values.dtype.kind == "f" and bool((values.mod(1) == 0).all())
+        is_whole = values.dtype.kind == "f" and bool(((values.mod(1) == 0) & (values.abs() <= 2**53)).all())
         return known.astype({self.target: "int64"}) if is_whole and len(known) < len(table) else known
 
     @property
