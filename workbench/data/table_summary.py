@@ -115,7 +115,8 @@ def summarise(
     targets = np.unique(target.astype(str), return_inverse=True)[1] if numbers is None else numbers
     leaks = find_leaks(others, targets, forms, is_classification=is_classification)
     # Each list holds those of the notes before it, so that following one note does not undo another.
-    to_drop = [*dropped, *named, *empty_columns(others), *constant_columns(others)]
+    empty, constant = empty_columns(others), constant_columns(others)
+    to_drop = [*dropped, *named, *empty, *constant]
     option = _option_to_drop(to_drop)
     with_leaks = _option_to_drop(list(dict.fromkeys([*to_drop, *(leak.name for leak in leaks)])))
     return TableSummary(
@@ -130,7 +131,7 @@ def summarise(
         ),
         notes=(
             *notes, *(notes_of_classes(target) if is_classification else ()),
-            *_notes_of_identifiers(named, option), *_notes_of_constants(others, option),
+            *_notes_of_identifiers(named, option), *_notes_of_constants(empty, constant, option),
             *notes_of_columns(columns, forms),
             *(leak.note(f"`{target.name}`", with_leaks) for leak in leaks),
         ),
@@ -162,9 +163,8 @@ def _notes_of_identifiers(names: Sequence[str], option: str) -> list[str]:
     return [f"{columns} {verb} in nearly every row, as identifiers do; leave {pronoun} out with {option}"]
 
 
-def _notes_of_constants(columns: Mapping[str, pd.Series], option: str) -> list[str]:
+def _notes_of_constants(empty: Sequence[str], constant: Mapping[str, str], option: str) -> list[str]:
     """Return a note on columns that are the same in every row, which no model can learn from."""
-    empty, constant = empty_columns(columns), constant_columns(columns)
     if not (names := [*empty, *constant]):
         return []
     reasons = [f"{name!r} has no value" for name in empty]
