@@ -192,41 +192,6 @@ export interface Front {
   extremes: Extreme[];
 }
 
-/** One GPU over time; None where it did not report. */
-export interface GpuSeries {
-  index: number;
-  /** From 0 to 1. */
-  utilisation: (number | null)[];
-  /** From 0 to 1. */
-  memory: (number | null)[];
-}
-
-/** The status of one GPU; values it does not report are None. */
-export interface GpuStatus {
-  index: number;
-  name: string;
-  state: "ok" | "lost" | "needs reset" | "no driver" | "failed";
-  /** From 0 to 1. */
-  utilisation: number | null;
-  memory_used_bytes: number | null;
-  memory_bytes: number | null;
-  power_w: number | null;
-  temperature_c: number | null;
-  clock_mhz: number | null;
-  /** Reasons for which its clock is reduced. */
-  slowed_by: string[];
-  /** Number of uncorrected memory errors. */
-  ecc_uncorrected: number | null;
-  /** Recent errors reported by its driver. */
-  xids: number[];
-  /** Sent plus received. */
-  pcie_bytes_per_s: number | null;
-  /** Sent plus received. */
-  nvlink_bytes_per_s: number | null;
-  /** Trials of the run that use it. */
-  trials: number[];
-}
-
 /** One line of the log. */
 export interface LogLine {
   seq: number;
@@ -244,56 +209,6 @@ export interface LogUpdate {
   /** Number of older lines omitted; the REST API has all. */
   skipped: number;
   last_seq: number;
-}
-
-/** All machines of a run over time; empty if none was sampled. */
-export interface MachinesHistory {
-  nodes: NodeSeries[];
-}
-
-/** The status of several machines. */
-export interface MachinesStatus {
-  time_unix_s: number;
-  nodes: NodeStatus[];
-  /** The run they belong to; None for this machine. */
-  of_run?: string | null;
-}
-
-/** One machine over time: means of as many equal parts as there are points. */
-export interface NodeSeries {
-  node: string;
-  host: string;
-  /** Since the run was created. */
-  time_s: number[];
-  /** From 0 to 1. */
-  cpu: (number | null)[];
-  /** From 0 to 1. */
-  memory: (number | null)[];
-  gpus: GpuSeries[];
-  trials: TrialSpan[];
-  num_lanes: number;
-}
-
-/** The status of one machine. */
-export interface NodeStatus {
-  /** Its unique name. */
-  node: string;
-  host: string;
-  state: "ok" | "silent" | "gone";
-  num_cpus: number;
-  /** From 0 to 1. */
-  cpu_utilisation: number | null;
-  memory_used_bytes: number | null;
-  memory_bytes: number;
-  disk_used_bytes: number | null;
-  disk_bytes: number | null;
-  /** Sent plus received. */
-  network_bytes_per_s: number | null;
-  gpus: GpuStatus[];
-  gpus_state: "ok" | "no library" | "no driver" | "wrong driver" | "no gpu" | "failed";
-  no_gpus_because: string | null;
-  /** Trials of the run with workers on it. */
-  trials: number[];
 }
 
 /** What a run optimises. */
@@ -459,18 +374,6 @@ export interface TrialRow {
   num_repeats?: number;
   /** One per column. */
   cells: (number | boolean | string | null)[];
-}
-
-/** When a trial ran. */
-export interface TrialSpan {
-  trial: number;
-  state: "waiting" | "running" | "complete" | "pruned" | "stopped" | "failed";
-  /** Since the run was created. */
-  begin_s: number;
-  /** None while it runs. */
-  end_s: number | null;
-  /** Trials that ran at the same time have different ones. */
-  lane: number;
 }
 
 /** A window of the table of trials. */

@@ -4,14 +4,13 @@ import { FrameError, type Frame } from "./frames";
 import type { Level } from "./host";
 import type { Connection } from "./transport";
 import type { Problem } from "./action_types";
+import type { MachinesHistory, MachinesStatus } from "./machine_types";
 import type { ComparedRun, Comparison, ComparisonQuery, RunItem, RunList, RunsQuery } from "./run_list_types";
 import type {
   ChartQuery,
   ChartUpdate,
   Column,
   LogLine,
-  MachinesHistory,
-  MachinesStatus,
   RunDetail,
   TrialTable,
   TrialDetail,

@@ -10,7 +10,6 @@ import { App } from "../src/views/app";
 import { Chart } from "../src/views/chart";
 import { Log } from "../src/views/log";
 import { Resources } from "../src/views/resources";
-import { Head } from "../src/views/run_header";
 import { Runs } from "../src/views/runs";
 import { StatusLine } from "../src/views/status_line";
 import { Throughput } from "../src/views/throughput";
@@ -46,110 +45,6 @@ const TRIAL = {
 function line(seq: number, fields: Partial<LogLine>): LogLine {
   return { seq, time_unix_s: seq, level: "info", trial: null, text: `line ${seq}`, ...fields };
 }
-
-test("the header shows state, progress and best value, and a lost run as an error", () => {
-  const { controller, state } = buildController({ run: buildRun() });
-  const { rerender, container } = render(<Head controller={controller} />);
-  assert.equal(screen.getByRole("progressbar").getAttribute("aria-valuenow"), "50");
-  assert.match(container.textContent!, /running.*0\.97.*trial 2/s);
-  state.run = buildRun({ state: "lost", message: "its driver no longer runs" });
-  rerender(<Head controller={controller} />);
-  assert.ok(container.querySelector(".workbench-notice-error")?.textContent?.includes("driver no longer runs"));
-  state.run = null;
-  state.problem = { problem: "there is no run a", next_step: "Choose another one." };
-  rerender(<Head controller={controller} />);
-  assert.match(container.textContent!, /there is no run a.*Choose another one/s);
-});
-
-test("why a run was stopped stands in the header once", () => {
-  const run = buildRun({ state: "stopped", reason: "person", message: "by the user" });
-  const { controller } = buildController({ run });
-  const { container } = render(<Head controller={controller} />);
-  assert.match(screen.getByRole("status").textContent!, /stoppedby the user/);
-  assert.equal(container.textContent!.match(/by the user/g)?.length, 1);
-});
-
-test("the header of a failed run states the first error, and each kind of failure with its trials", () => {
-  const failures = [{ reason: "error", message: "ValueError: too wide", num_trials: 14, trials: [0, 1] }];
-  const run = buildRun({ state: "failed", reason: "failures", message: "all 14 trials failed", progress: 0, failures });
-  const { controller, state } = buildController({ run });
-  const { rerender, container } = render(<Head controller={controller} />);
-  assert.match(container.querySelector(".workbench-notice-error")!.textContent!, /all 14 trials failed/);
-  assert.ok(container.querySelector(".workbench-progress-failed"));
-  assert.match(screen.getByRole("table", { name: "Failures" }).textContent!, /error.*12 more.*too wide/s);
-  fireEvent.click(screen.getByRole("button", { name: "Show trial 1" }));
-  assert.equal(state.view.trial, 1);
-  state.run = buildRun({ run_id: "b", failures });
-  rerender(<Head controller={controller} />);
-  assert.equal(container.querySelector("details")!.open, false);
-});
-
-test("several objectives have a front and no best trial", () => {
-  const extremes = [
-    { metric: "val_accuracy", value: 0.9, trial: 3 },
-    { metric: "latency_s", value: 0.1, trial: 5 },
-  ];
-  const run = buildRun({ best: null, front: { num_trials: 4, extremes } });
-  const { container } = render(<Head controller={buildController({ run }).controller} />);
-  assert.match(
-    container.textContent!,
-    /on the front4 trials.*best val_accuracy0\.9trial 3.*best latency_s0\.1trial 5/s,
-  );
-});
-
-test("a trial that was chosen by hand is named with what it gives up", () => {
-  const words = "val_accuracy 0.85 (front's best 0.9)";
-  const run = buildRun({ best: null, chosen_by_hand: { trial: 2, words } });
-  render(<Head controller={buildController({ run }).controller} />);
-  assert.equal(screen.getByText(/^Chosen by hand/).textContent, `Chosen by hand: trial 2, ${words}`);
-});
-
-test("the time that is left has an interval, without seconds where it is long", () => {
-  for (const [left_low_s, left_s, left_high_s, shown] of [
-    [60, 80.2, 101, "1 min 20 s1 min to 1 min 41 s"],
-    [595, 708, 821, "11 min 48 s10 min to 14 min"],
-  ] as const) {
-    const run = buildRun({ left_s, left_low_s, left_high_s });
-    const { container, unmount } = render(<Head controller={buildController({ run }).controller} />);
-    assert.ok(container.textContent!.includes(`time left${shown}`), container.textContent!);
-    unmount();
-  }
-});
-
-test("an action that needs input opens a dialog, and all commands can be listed", () => {
-  const { controller } = buildController({ run: buildRun({ offers: [buildOffer("extend", "Extend")] }) });
-  render(<Head controller={controller} />);
-  const choose = (name: RegExp) => {
-    fireEvent.click(screen.getByRole("button", { name: /More/ }));
-    fireEvent.click(screen.getByRole("button", { name }));
-  };
-  choose(/Extend/);
-  assert.equal(controller.dialog?.kind, "offer");
-  choose(/Commands/);
-  assert.equal(controller.dialog?.kind, "commands");
-});
-
-test("the likeliest action stands alone, and in the output of a cell all others are a click away", () => {
-  const offers = [
-    buildOffer("set", "Change limits"),
-    buildOffer("stop", "Stop", true),
-    buildOffer("enqueue", "Add a trial"),
-    { ...buildOffer("rename", "Rename"), done_by: "store" as const },
-    { ...buildOffer("attach", "Follow"), done_by: "nobody" as const },
-  ];
-  const { controller } = buildController({ run: buildRun({ offers }) }, "output");
-  const opened: unknown[] = [];
-  controller.host.openRun = (...given) => void opened.push(given);
-  render(<Head controller={controller} />);
-  const names = () => screen.getAllByRole("button").map((one) => one.textContent);
-  assert.deepEqual(names(), ["Stop…", "Open beside", "More ▾"]);
-  fireEvent.click(screen.getByRole("button", { name: "Open beside" }));
-  assert.deepEqual(opened, [["a", true]]);
-  fireEvent.click(screen.getByRole("button", { name: /More/ }));
-  assert.deepEqual(names().slice(3), ["Change limits…", "Add a trial…", "Rename…", "Commands"]);
-  fireEvent.click(screen.getByRole("button", { name: "Add a trial…" }));
-  assert.equal(controller.dialog?.kind, "offer");
-});
 
 test("a run that is chosen is shown in the same tab, unless another tab has it", () => {
   const { controller, state } = buildController();

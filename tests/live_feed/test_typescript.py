@@ -8,6 +8,7 @@ import workbench
 from workbench.experiment.changing import CHANGEABLE
 from workbench.live_feed import (
     action_typescript,
+    machine_typescript,
     run_list_typescript,
     run_typescript,
     tiers_typescript,
@@ -17,6 +18,7 @@ from workbench.live_feed import (
 FRONT_END = Path(workbench.__file__).parents[1]
 FILES = {
     "extensions/src/types.ts": (typescript.typescript, "typescript"),
+    "extensions/src/machine_types.ts": (machine_typescript.typescript, "machine_typescript"),
     "extensions/src/run_types.ts": (run_typescript.typescript, "run_typescript"),
     "extensions/src/run_list_types.ts": (run_list_typescript.typescript, "run_list_typescript"),
     "extensions/src/action_types.ts": (action_typescript.typescript, "action_typescript"),

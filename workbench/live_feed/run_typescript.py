@@ -5,8 +5,6 @@ from __future__ import annotations
 import sys
 
 from workbench.live_feed.action_typescript import ACTION_MESSAGES
-from workbench.live_feed.machine_history import MachinesHistory
-from workbench.live_feed.machines import MachinesStatus
 from workbench.live_feed.protocol import (
     ChartQuery,
     ChartUpdate,
@@ -21,7 +19,7 @@ from workbench.typescript import typescript_of
 
 RUN_MESSAGES = (
     RunDetail, ChartQuery, ChartUpdate, TableQuery, TrialTable, TrialDetail, TrialLogQuery, TrialLog,
-    LogUpdate, MachinesStatus, MachinesHistory,
+    LogUpdate,
 )  # fmt: skip
 
 
