@@ -68,6 +68,7 @@ def train_with_ours(case: Case, folder: Path, device: str) -> None:
         training={
             "epochs": case.epochs,
             "global_batch": BATCH,
+            "reference_batch": BATCH,
             "lr": LR,
             "optimizer": "adamw",
             "measure_noise": False,

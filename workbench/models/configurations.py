@@ -324,7 +324,6 @@ def check_value(model: str, parameter: str, value: Any, *, field: str) -> None:
     try:
         kind.model_validate({parameter: value})
     except ValidationError as error:
-        for found in findings(error):
-            # An error without a place is about several parameters, and the others are not known here.
-            if found.field:
-                raise found.about(field) from error
+        # An error of the whole configuration is about several parameters, and the others are not known here.
+        if any(details["loc"] for details in error.errors(include_url=False)):
+            raise findings(error)[0].about(field) from error
