@@ -30,11 +30,17 @@ def find(*rates: float | None, most: int = 8, **memory: object) -> tuple[int, st
     return found.per_gpu, found.describe(), tried
 
 
-def test_one_more_is_tried_while_all_together_are_faster() -> None:
-    per_gpu, words, tried = find(100.0, 190.0, 240.0, 245.0)
-    assert per_gpu == 3
-    assert tried == [1, 2, 3, 4], "what pays no more is not followed further"
-    assert words.startswith("3 trials share each GPU: 4 make 1.02 times the samples per second of 3")
+def test_more_are_tried_in_doublings_while_all_together_are_faster() -> None:
+    per_gpu, words, tried = find(*(100.0 * number for number in range(1, 9)))
+    assert (per_gpu, tried) == (8, [1, 2, 4, 8])
+    assert "there are no more cores" in words
+
+
+def test_between_what_pays_and_what_does_not_the_distance_is_halved() -> None:
+    per_gpu, words, tried = find(100.0, 190.0, 240.0, 270.0, 330.0, 340.0, 341.0, 320.0)
+    assert (per_gpu, tried) == (6, [1, 2, 4, 8, 6, 7])
+    assert words.startswith("6 trials share each GPU: 7 make 1.00 times the samples per second of 6")
+    assert find(100.0, 190.0, 280.0, 195.0)[::2] == (3, [1, 2, 4, 3])
 
 
 def test_a_full_device_is_not_shared() -> None:
@@ -44,8 +50,8 @@ def test_a_full_device_is_not_shared() -> None:
 
 
 def test_copies_that_run_out_of_memory_are_one_too_many() -> None:
-    per_gpu, words, _ = find(100.0, 190.0, None)
-    assert per_gpu == 2
+    per_gpu, words, tried = find(100.0, 190.0, None, None)
+    assert (per_gpu, tried) == (2, [1, 2, 4, 3])
     assert "3 do not fit: memory ran out" in words
     assert find(None)[0] == 1
 
@@ -68,14 +74,16 @@ def test_the_largest_training_of_the_search_must_fit_as_often() -> None:
 
 
 @given(RATES, st.integers(1, 12))
-def test_every_trial_that_is_added_brings_something(rates: list[float], most: int) -> None:
+def test_what_is_chosen_pays_beside_what_was_measured_below_it(rates: list[float], most: int) -> None:
     per_gpu, _, tried = find(*rates, most=most)
     assert 1 <= per_gpu <= min(most, MAX_PER_GPU)
-    for number in range(2, per_gpu + 1):
-        assert rates[number - 1] >= WORTHWHILE * rates[number - 2]
+    assert len(tried) == len(set(tried)) <= 6
+    below = max((number for number in tried if number < per_gpu), default=None)
+    if below is not None:
+        assert rates[per_gpu - 1] >= WORTHWHILE ** (per_gpu - below) * rates[below - 1]
     if per_gpu < min(most, MAX_PER_GPU):
+        assert per_gpu + 1 in tried
         assert rates[per_gpu] < WORTHWHILE * rates[per_gpu - 1]
-        assert tried[-1] == per_gpu + 1
 
 
 @given(st.floats(4 * GB, 200 * GB), st.integers(2, 8))
@@ -99,7 +107,7 @@ def test_no_further_number_is_measured_once_the_time_is_up() -> None:
         return Copies(100.0 * number)
 
     found = find_sharing(measure, most=8, why_most="never", has_time=lambda: len(measured) < 3)
-    assert (found.per_gpu, measured) == (3, [1, 2, 3])
+    assert (found.per_gpu, measured) == (4, [1, 2, 4])
     assert found.reason == "the run's time is too short to measure more"
 
 

@@ -30,8 +30,14 @@ def test_micro_batch_blocks_and_then_strategies_that_hold_less() -> None:
     plan = PartialPlan.of(workers=2, micro_batch=8, accumulation=1, strategy="ddp", recompute="none")
     assert [way.to_json() for way in all_ways(plan, has_blocks=True)] == [
         {"micro_batch": 4, "accumulation": 2}, {"recompute": "blocks"}, {"strategy": "zero1"},
-        {"strategy": "fsdp"},
+        {"strategy": "fsdp"}, {"micro_batch": 1, "accumulation": 8},
     ]  # fmt: skip
+
+
+def test_a_batch_far_too_large_is_divided_until_one_sample_is_left() -> None:
+    plan = PartialPlan.of(workers=1, micro_batch=1024, accumulation=1, strategy="single", recompute="none")
+    sizes = [way.micro_batch for way in all_ways(plan, has_blocks=True, changeable=())]
+    assert sizes == [512, 128, 32, 8, 2, 1]
 
 
 def test_replicas_of_stages_divide_what_they_hold() -> None:

@@ -1,6 +1,6 @@
 """How many trials should share a GPU: copies of one training are measured beside each other.
 
-One more copy is tried as long as all together make more samples per second and the largest training of the
+More copies are tried as long as all together make more samples per second and the largest training of the
 search fits so many times into the memory. Where copies run, and that trials do so from then on, is left to
 the caller.
 """
@@ -62,7 +62,7 @@ def find_sharing(
     peak_bytes: int | None = None, allowed_bytes: Callable[[int], float] | None = None,
     has_time: Callable[[], bool] = lambda: True,
 ) -> Sharing:  # fmt: skip
-    """Try one more copy at a time until that pays no more.
+    """Try twice as many copies while that pays, then numbers between what paid and what did not.
 
     Args:
         measure: Measures so many copies at once, 1 or more.
@@ -75,27 +75,39 @@ def find_sharing(
     alone = measure(1)
     if alone.samples_per_s is None:
         return Sharing(1, {}, f"even one does not fit: {alone.misfit}")
-    found = {1: alone.samples_per_s}
-    for number in range(2, min(most, MAX_PER_GPU) + 1):
+    rates, paying = {1: alone.samples_per_s}, 1
+    highest, why_no_more = _highest(most, why_most, peak_bytes, allowed_bytes)
+    has_failed = False
+    while paying < highest:
         if not has_time():
-            return Sharing(number - 1, found, "the run's time is too short to measure more")
-        if (
-            peak_bytes is not None
-            and allowed_bytes is not None
-            and peak_bytes > _PART_USED * allowed_bytes(number)
-        ):
-            held, limit = format_bytes(peak_bytes), format_bytes(allowed_bytes(number))
-            reason = f"the largest training holds {held}, and each of {number} may hold {limit}"
-            return Sharing(number - 1, found, reason)
+            why_no_more = "the run's time is too short to measure more"
+            break
+        number = (paying + highest + 1) // 2 if has_failed else min(2 * paying, highest)
         copies = measure(number)
         if copies.samples_per_s is None:
-            return Sharing(number - 1, found, f"{number} do not fit: {copies.misfit}")
-        found[number] = copies.samples_per_s
-        if copies.samples_per_s < WORTHWHILE * found[number - 1]:
-            gain = copies.samples_per_s / found[number - 1]
-            return Sharing(
-                number - 1, found, f"{number} make {gain:.2f} times the samples per second of {number - 1}"
-            )
+            reason = f"{number} do not fit: {copies.misfit}"
+        else:
+            rates[number] = copies.samples_per_s
+            gain = copies.samples_per_s / rates[paying]
+            if gain >= WORTHWHILE ** (number - paying):
+                paying = number
+                continue
+            reason = f"{number} make {gain:.2f} times the samples per second of {paying}"
+        has_failed, highest, why_no_more = True, number - 1, reason
+    return Sharing(paying, dict(sorted(rates.items())), why_no_more)
+
+
+def _highest(
+    most: int, why_most: str, peak_bytes: int | None, allowed_bytes: Callable[[int], float] | None
+) -> tuple[int, str]:
+    """Return how many copies may be measured, and why no more: those of the largest training must fit."""
+    highest = min(most, MAX_PER_GPU)
     if most > MAX_PER_GPU:
         why_most = f"more than {format_count(MAX_PER_GPU, 'trial')} are never tried"
-    return Sharing(min(most, MAX_PER_GPU), found, why_most)
+    if peak_bytes is None or allowed_bytes is None:
+        return highest, why_most
+    while highest > 1 and peak_bytes > _PART_USED * allowed_bytes(highest):
+        held, limit = format_bytes(peak_bytes), format_bytes(allowed_bytes(highest))
+        why_most = f"the largest training holds {held}, and each of {highest} may hold {limit}"
+        highest -= 1
+    return highest, why_most

@@ -10,21 +10,22 @@ from workbench.experiment import Experiment
 from workbench.plan import PartialPlan, Plan
 
 
-def smaller_micro_batch(plan: Plan | PartialPlan) -> PartialPlan | None:
+def smaller_micro_batch(plan: Plan | PartialPlan, divisor: int = 2) -> PartialPlan | None:
     """Return the change to a plan that needs less memory and trains the same.
 
     Args:
         plan: The plan that did not fit.
+        divisor: By how much the micro batch is divided at least, at least 2.
 
     Returns:
-        Micro batch and accumulation: the largest micro batch of at most half the size that divides a
-        worker's part of the global batch; None where there is none.
+        Micro batch and accumulation: the largest micro batch of at most the size over `divisor`, but at least
+        1, that divides a worker's part of the global batch; None where the size is 1 already.
     """
     micro_batch, accumulation = plan.micro_batch, plan.accumulation
     if micro_batch is None or accumulation is None or micro_batch < 2:
         return None
     part = micro_batch * accumulation
-    smaller = next(size for size in range(micro_batch // 2, 0, -1) if part % size == 0)
+    smaller = next(size for size in range(max(micro_batch // divisor, 1), 0, -1) if part % size == 0)
     return PartialPlan.of(micro_batch=smaller, accumulation=part // smaller)
 
 

@@ -1,8 +1,9 @@
 """Other ways of making the same step, each of which needs less memory: for a trial that ran out of it.
 
-First a smaller micro batch, then activations that are computed again, then strategies that divide among the
-same workers what each of them holds whole, and replicas that divide their stages or parts. None of them
-changes what is trained. How much each of them saves is left to those who measure.
+First half the micro batch, then activations that are computed again, then strategies that divide among the
+same workers what each of them holds whole, and replicas that divide their stages or parts; where nothing else
+is left, ever smaller micro batches. None of them changes what is trained. How much each of them saves is left
+to those who measure.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from workbench.strategies.pipeline_order import can_compute
 
 WAYS = ("recompute", "strategy", "shard")
 """The dimensions of a plan that may change beside the division of its batch."""
+_LATER_DIVISOR = 4
+"""Of a micro batch, once half of it did not fit: each attempt takes a start."""
 _WHOLE_PARAMETERS = frozenset({"adafactor", "muon", "sparseadam"})
 """Optimizers of torch that update a value by others of its parameter, which a worker may not hold."""
 
@@ -42,9 +45,9 @@ def next_way(
         >>> next_way(plan, changeable=WAYS, has_blocks=False).to_json()
         {'strategy': 'zero1'}
     """
-    for way in _ways(plan, has_blocks):
+    for way in _ways(plan, has_blocks, is_divided=any("micro_batch" in before for before in tried)):
         names = dict(way.values)
-        is_tried = any(_is_tried(way, before) for before in tried)
+        is_tried = any(set(way.values) <= set(before.values) for before in tried)
         if not is_tried and all(name in changeable for name in names if name in WAYS):
             return way
     return None
@@ -72,10 +75,10 @@ def changeable_ways(experiment: Experiment, params: Mapping[str, Any]) -> frozen
     return frozenset(is_open)
 
 
-def _ways(plan: PartialPlan, has_blocks: bool) -> Iterator[PartialPlan]:
-    smaller = smaller_micro_batch(plan)
-    if smaller is not None:
-        yield smaller
+def _ways(plan: PartialPlan, has_blocks: bool, *, is_divided: bool) -> Iterator[PartialPlan]:
+    half = smaller_micro_batch(plan)
+    if half is not None and not is_divided:
+        yield half
     if has_blocks and plan.get("recompute") == "none":
         yield _in_usual_order(plan, PartialPlan.of(recompute="blocks"))
     for name in _saving_strategies(plan):
@@ -85,18 +88,14 @@ def _ways(plan: PartialPlan, has_blocks: bool) -> Iterator[PartialPlan]:
         able = capabilities_of(name)
         if able.takes_shard and able.axis is not None:
             yield _in_usual_order(plan, PartialPlan.of(shard=replicas))
+    smaller = smaller_micro_batch(plan, _LATER_DIVISOR)
+    if smaller is not None:
+        yield smaller
 
 
 def _in_usual_order(plan: PartialPlan, way: PartialPlan) -> PartialPlan:
     """Return a change to a plan, with the usual order of tasks where stages cannot keep theirs."""
     return way if can_compute(plan | way) else way | PartialPlan.of(pipeline_schedule=Plan.pipeline_schedule)
-
-
-def _is_tried(way: PartialPlan, before: PartialPlan) -> bool:
-    # A micro batch is made smaller once, to whatever size.
-    if "micro_batch" in way:
-        return "micro_batch" in before
-    return set(way.values) <= set(before.values)
 
 
 def _saving_strategies(plan: PartialPlan) -> list[str]:

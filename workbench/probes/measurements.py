@@ -63,7 +63,7 @@ class NeighbourProbe:
     """
 
     plan: PartialPlan
-    longest_s: float = 3.0
+    longest_s: float = 2.0
     setting: str = ""
 
     def run(self, task: TrialTask, report: Callable[[Event], bool]) -> Outcome:

@@ -134,7 +134,7 @@ class Phased(DataParallel):
         with self._training_only(self._owned[name]):
             for inputs, _, weight in batch:
                 mark("data")
-                with self._autocast():
+                with self._autocast:
                     loss = cast(PhasedModel, self._model).loss(inputs, name)
                 if loss is None:
                     continue

@@ -102,7 +102,7 @@ class Pipeline(Single):
                 received = self._received(micro_batch.inputs)
                 compute = functools.partial(self._stage_pass, received, micro_batch.targets)
                 self._choose_kept(compute, self._num_under_way(len(batch)))
-                with self._autocast():
+                with self._autocast:
                     result = compute()
                 if self._is_last:
                     result = result * micro_batch.weight
@@ -119,7 +119,7 @@ class Pipeline(Single):
 
     def predict(self, inputs: Any) -> Any:
         """Return the outputs for a batch on the last stage, and None on the others; see Strategy.predict."""
-        with self._without_gradients(), self._autocast():
+        with self._without_gradients(), self._autocast:
             self._finish_sending()
             result = self._compute(self._received(inputs))
             if self._is_last:

@@ -41,7 +41,6 @@ class Single:
 
     def __init__(self, settings: StepSettings) -> None:
         self._settings = settings
-        self._dtype = _DTYPES.get(settings.precision)
 
     def setup(self, model: nn.Module, optimizer: OptimizerFactory, worker: Worker) -> None:
         """Place the model and make the optimizer; see Strategy.setup."""
@@ -138,7 +137,7 @@ class Single:
 
     def predict(self, inputs: Any) -> Any:
         """Return the outputs for a batch; see Strategy.predict."""
-        with self._without_gradients(), self._autocast():
+        with self._without_gradients(), self._autocast:
             return self._settings.call(self._model, inputs)
 
     def train(self, mode: bool) -> None:
@@ -230,7 +229,7 @@ class Single:
         if kept_bytes is None or self._are_kept_chosen:
             return
         self._are_kept_chosen = True
-        with self._autocast():
+        with self._autocast:
             keep_what_fits(self._blocks, self._model, compute, kept_bytes // num_in_flight, self._agreed)
 
     def _whole_pass(self, inputs: Any, targets: Any) -> Tensor:
@@ -258,16 +257,17 @@ class Single:
     def _exchange_gradients(self, now: bool) -> None:
         """Set whether the next backward pass ends with an exchange of gradients."""
 
-    def _forward(self, inputs: Any, targets: Any) -> Tensor:
-        if self._dtype is None:
-            return self._settings.loss(self._settings.call(self._trained, inputs), targets)
-        with self._autocast():
-            return self._settings.loss(self._settings.call(self._trained, inputs), targets)
-
+    @functools.cached_property
     def _autocast(self) -> contextlib.AbstractContextManager[Any]:
-        if self._dtype is None:
+        """Computes in the precision of the plan; made once, as torch looks for devices each time."""
+        dtype = _DTYPES.get(self._settings.precision)
+        if dtype is None:
             return contextlib.nullcontext()
-        return torch.autocast(self._worker.device.type, dtype=self._dtype)
+        return torch.autocast(self._worker.device.type, dtype=dtype)
+
+    def _forward(self, inputs: Any, targets: Any) -> Tensor:
+        with self._autocast:
+            return self._settings.loss(self._settings.call(self._trained, inputs), targets)
 
 
 def normalisations(model: nn.Module) -> list[nn.modules.batchnorm._BatchNorm]:

@@ -23,6 +23,7 @@ from workbench.data.ordered import OrderedSplit
 from workbench.data.splits import ArraySplit
 from workbench.strategies.strategy import MicroBatch
 from workbench.training.loaders import Loaders, Loading, Wanted, as_tensors
+from workbench.training.resident import Picking, Resident
 
 RESIDENT_BYTES = 1 << 30
 
@@ -52,12 +53,13 @@ class Source:
         self._draws = Draws(split)
         self._device = device
         self._part = part
-        self._resident: tuple[Tensor, Tensor] | None = None
+        self._resident: Resident | None = None
         self.epoch = self.seed = 0
         """Of what is drawn at random for the samples."""
         self.all_indices = np.arange(len(split))
         if device.type == "cuda" and isinstance(split, ArraySplit) and _num_bytes(split) <= RESIDENT_BYTES:
-            self._resident = (self._move(np.array(split.inputs)), self._move(np.array(split.targets)))
+            inputs, targets = self._move(np.array(split.inputs)), self._move(np.array(split.targets))
+            self._resident = Resident(inputs, targets)
         self._loaders = loaders if self._resident is None else None
         if self._loaders is not None:
             self._loaders.add(part, split)
@@ -89,9 +91,10 @@ class Source:
         """Yield batches of this source, which loader processes prepare in the meantime, if there are any.
 
         Args:
-            batches: The batches of the coming steps. Where there are loaders some steps ahead are made.
+            batches: The batches of the coming steps. Some steps ahead are made where there are loaders, or
+                where the samples are on the device.
         """
-        if self._loaders is None:
+        if self._loaders is None and self._resident is None:
             yield from batches
             return
         waiting: deque[WorkerBatch] = deque()
@@ -101,18 +104,23 @@ class Source:
                 waiting.append(batch)
                 yield from (Wanted(self._part, batch.epoch, batch.seed, each) for each in batch.micro_batches)
 
-        loading = self._loaders.load(wanted())
+        loading = self._load(wanted())
         while waiting:
             batch = waiting.popleft()
             batch.follow(loading)
             yield batch
             batch.leave()
 
+    def _load(self, wanted: Iterator[Wanted]) -> Loading | Picking:
+        if self._resident is not None:
+            return self._resident.load(each.indices for each in wanted)
+        assert self._loaders is not None
+        return self._loaders.load(wanted)
+
     def fetch(self, indices: np.ndarray) -> tuple[Any, Any]:
         """Return (inputs, targets) of the samples at `indices`: tensors, or tuples and mappings of some."""
         if self._resident is not None:
-            on_device = torch.from_numpy(indices).to(self._device, non_blocking=True)
-            return self._resident[0][on_device], self._resident[1][on_device]
+            return self._resident.load([indices]).next()
         return self.move(self._draws.batch(indices, epoch=self.epoch, seed=self.seed))
 
     def move(self, batch: tuple[Any, Any]) -> tuple[Any, Any]:
@@ -183,7 +191,7 @@ class WorkerBatch:
         self._spare = indices[:1]
         self._micro_batch = micro_batch
         self._num_micro_batches = num_equal_batches(len(indices), micro_batch, num_replicas)
-        self._loading: Loading | None = None
+        self._loading: Loading | Picking | None = None
         self._num_loaded = 0
         self._last_loaded: tuple[Any, Any] | None = None
 
@@ -206,8 +214,8 @@ class WorkerBatch:
             num_left -= num_own
             yield MicroBatch(inputs, targets, num_own / self.num_samples)
 
-    def follow(self, loading: Loading) -> None:
-        """Take the micro batches from loader processes, which have been given them in this order."""
+    def follow(self, loading: Loading | Picking) -> None:
+        """Take the micro batches from what loads them ahead, which has been given them in this order."""
         self._loading = loading
 
     def leave(self) -> None:

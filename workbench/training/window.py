@@ -35,9 +35,10 @@ class Window:
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
-        # One sum over the epoch, on the device, that readings never cut: when one happens depends on
-        # the clock, and the mean over an epoch must not.
-        self._epoch_sum = torch.zeros((), dtype=torch.float64, device=worker.device)
+        # One sum over the epoch, step by step, that readings never cut: when one happens depends on the
+        # clock, and the mean over an epoch must not.
+        self._own_epoch_sum = 0.0
+        self._unread: list[tuple[Tensor, int]] = []
         self._num_epoch_samples = 0
         self._seen_epoch_sum = 0.0
         self._loss_sum = 0.0
@@ -53,7 +54,7 @@ class Window:
             loss_sum: What `epoch_so_far` returned where the epoch continues after an interruption.
             num_samples: The samples that it covers.
         """
-        self._epoch_sum.fill_(loss_sum if self._worker.rank == 0 else 0.0)
+        self._own_epoch_sum = loss_sum if self._worker.rank == 0 else 0.0
         self._num_epoch_samples, self._seen_epoch_sum = num_samples, loss_sum
 
     def add(self, loss: Tensor, num_samples: int) -> bool:
@@ -66,7 +67,7 @@ class Window:
         Returns:
             Whether a reading is due.
         """
-        self._epoch_sum.add_(loss, alpha=num_samples)
+        self._unread.append((loss, num_samples))  # to add it now would take a kernel a step
         self._num_epoch_samples += num_samples
         self._num_samples += num_samples
         self._num_steps += 1
@@ -83,15 +84,23 @@ class Window:
         is_due = elapsed_s >= REPORT_INTERVAL_S
         missing_s = REPORT_INTERVAL_S if is_due else REPORT_INTERVAL_S - elapsed_s
         step_s = max(elapsed_s / max(self._num_steps, 1), 1e-6)
-        decided = torch.tensor([missing_s / step_s, float(is_due), float(request)], dtype=torch.float64)
-        if self._worker.rank != 0:
-            decided.zero_()
-        shared = torch.cat([self._epoch_sum.reshape(1), decided.to(self._worker.device)])
+        decided = [missing_s / step_s, float(is_due), float(request)]
+        own = [self._add_unread(), *(decided if self._worker.rank == 0 else [0.0] * len(decided))]
+        shared = torch.tensor(own, dtype=torch.float64, device=self._worker.device)
         epoch_sum, steps_to_reading, due, requested = self._worker.group.total(shared).tolist()
         self._loss_sum += epoch_sum - self._seen_epoch_sum
         self._seen_epoch_sum = epoch_sum
         self._steps_to_reading = max(1, round(steps_to_reading))
         return Reading(self._loss_sum / max(self._num_samples, 1), due > 0, requested > 0)
+
+    def _add_unread(self) -> float:
+        """Return this worker's sum over the epoch; its losses come from the device together."""
+        if self._unread:
+            losses = torch.stack([loss for loss, _ in self._unread]).reshape(-1).tolist()
+            for loss, (_, num_samples) in zip(losses, self._unread, strict=True):
+                self._own_epoch_sum += loss * num_samples
+            self._unread.clear()
+        return self._own_epoch_sum
 
     def leave_out(self, elapsed_s: float, num_samples: int) -> None:
         """Keep a step that was added, such as one of a warm-up, out of the speed."""
