@@ -163,6 +163,15 @@ def test_a_run_is_changed_extended_and_replayed_from_the_shell(folder: Path) -> 
     assert len(run.wait(timeout_s=60).trials) == max(2, num_trials) + 1
     assert 0.125 in run.trials["x"].tolist(), "what was asked for was tried first"
 
+    run.wait(timeout_s=60)
+    code, out, _ = _finish("extend", "last", "--trials", "1")
+    assert code == 0
+    assert f"{run.name} complete" in out, "a run that has ended is followed"
+    assert len(run.wait(timeout_s=0).trials) == max(2, num_trials) + 2
+    code, out, _ = _finish("extend", "last", "--trials", "1", "--detach")
+    assert (code, out.split()[-1]) == (0, run.run_id)
+    assert len(run.wait(timeout_s=60).trials) == max(2, num_trials) + 3
+
     code, out, _ = _finish("replay", "last")
     assert code == 0
     said = f"replay of {run.run_id}: {len(run.trials)} of {len(run.trials)} proposals identical"

@@ -393,6 +393,30 @@ def test_a_replay_has_nothing_to_be_extended_by_and_ends_when_it_was_told_to() -
 
 
 @pytest.mark.parametrize(
+    ("fields", "losses", "message"),
+    [
+        (
+            POPULATION,
+            [1.0] * 6,
+            r"to its end, with 6 trials\. Start a run that trains longer \(sampler\.options\.length\)",
+        ),
+        (
+            {"sampler": "grid", "search": {"x": {"choices": [1, 2]}}},
+            [1.0, 2.0],
+            r"every configuration of its grid has been tried\. Start a run with more values in `search`",
+        ),
+    ],
+)
+def test_what_can_be_done_is_named_where_a_run_has_nothing_left_to_try(
+    fields: dict[str, Any], losses: list[float | None], message: str
+) -> None:
+    history = make_history(losses, **fields)
+    history.apply(natural_end(history, is_exhausted=True))
+    with pytest.raises(ExperimentError, match=message):
+        extended(history, {"budget.trials": 10}, 200.0)
+
+
+@pytest.mark.parametrize(
     ("losses", "fields", "is_exhausted", "message"),
     [
         ([1.0], {"budget": {"trials": 1}}, False, "its only configuration was tried"),

@@ -150,7 +150,8 @@ _DECLARED = (
         may_launch=True, detaches=True, answer="the run continues", examples=("workbench resume last",),
     ),
     Action(
-        "extend", "Extend", "Give a run a larger budget. A run that has ended continues with a new driver.",
+        "extend", "Extend",
+        "Give a run a larger budget. A run that has ended continues with a new driver, and is followed.",
         "process", explanation="The run continues until the new budget is used up.",
         arguments=(
             Argument("trials", "count", "Try this many more configurations.", label="More trials",
@@ -171,8 +172,8 @@ _DECLARED = (
         ),
         for_run=lambda run: run.is_sweep and not run.is_replay
         and (run.is_alive or run.state in ("complete", "failed")),
-        asks_first=True, may_launch=True,
-        examples=("workbench extend last --trials 50", "workbench extend last --trials 50 --time 1h"),
+        asks_first=True, may_launch=True, detaches=True,
+        examples=("workbench extend last --trials 50", "workbench extend last --time 1h --detach"),
     ),
     Action(
         "replay", "Replay", "Repeat a run's configurations in a new run, and compare.",

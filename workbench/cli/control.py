@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,15 +11,16 @@ from workbench.actions import ACTIONS, Action
 from workbench.cli.action_options import action_options
 from workbench.cli.options import (
     attach,
-    command_line,
     example,
     json_option,
-    launcher_option,
     run_argument,
     store_option,
 )
 from workbench.cli.output import print_json
 from workbench.cli.remote import remote_capable
+
+if TYPE_CHECKING:
+    from workbench.runs import Run
 
 _UNANSWERED = "the driver has not answered yet; it will carry the command out when it can"
 _KEPT = "the driver is gone; the command is carried out when the run is resumed"
@@ -42,33 +43,44 @@ def make_command(name: str) -> click.Command:
 
     def carry_out(run_id: str, as_json: bool, **given: Any) -> None:
         run = attach(run_id)
-        where = {key: given.pop(key) for key in ("launcher", "address") if key in given}
         action = _chosen(actions, given)
         known = {one.name for one in action.arguments}
-        answer = run.act(action.kind, {name: given[name] for name in given if name in known}, **where)
-        if as_json:
-            is_about_settings = any(one.setting for one in action.arguments)
-            shown = {"settings": run.to_json()["settings"]} if is_about_settings else given
-            print_json({"run_id": run.run_id, **shown, "answer": answer})
-            return
-        target = f"trial {given['trial']} of {run.run_id}" if given.get("trial") is not None else run.run_id
-        click.echo(f"{name} {target}: {answer or (_KEPT if run.state == 'lost' else _UNANSWERED)}")
-        if first.may_launch:
-            click.echo(f"Follow it with: {command_line('attach', run.run_id)}", err=True)
+        answer = run.act(action.kind, {name: given[name] for name in given if name in known})
+        print_answer(action, run, answer, given, as_json=as_json)
 
     carry_out.__doc__ = first.help
     command = example(*first.examples)(carry_out)
     command = store_option(json_option(command))
-    if first.may_launch:
-        command = launcher_option(command)
     command = run_argument(action_options(*(action.kind for action in actions))(command))
-    return click.command(name)(remote_capable(attaches=first.may_launch)(command))
+    return click.command(name)(remote_capable()(command))
+
+
+def print_answer(
+    action: Action, run: Run, answer: str | None, given: Mapping[str, Any], *, as_json: bool
+) -> None:  # fmt: skip
+    """Print what a driver or the store answered to an action.
+
+    Args:
+        action: The action.
+        run: Its run.
+        answer: The answer; None if there is none yet.
+        given: The arguments of the action, by name.
+        as_json: Whether one JSON document is printed.
+    """
+    if as_json:
+        is_about_settings = any(one.setting for one in action.arguments)
+        shown = {"settings": run.to_json()["settings"]} if is_about_settings else given
+        print_json({"run_id": run.run_id, **shown, "answer": answer})
+        return
+    target = f"trial {given['trial']} of {run.run_id}" if given.get("trial") is not None else run.run_id
+    answer = answer or (_KEPT if run.state == "lost" else _UNANSWERED)
+    click.echo(f"{action.command_name} {target}: {answer}")
 
 
 def _is_made_here(action: Action) -> bool:
     if action.is_dangerous and action.done_by == "store":
         return False  # it asks first
-    return action.done_by in ("driver", "store") or (action.may_launch and not action.detaches)
+    return action.done_by in ("driver", "store")
 
 
 def _chosen(actions: list[Action], given: Mapping[str, Any]) -> Action:

@@ -31,6 +31,7 @@ COMMANDS = {
     "follow": "workbench.cli.run:follow",
     "delete": "workbench.cli.run_list:delete",
     "resume": "workbench.cli.run:resume",
+    "extend": "workbench.cli.run:extend",
     "replay": "workbench.cli.run:replay",
     "report": "workbench.cli.export:report",
     "trace": "workbench.cli.export:trace",

@@ -1,4 +1,4 @@
-"""Commands that start a run or follow it: sweep, follow, resume, replay."""
+"""Commands that start a run or follow it: sweep, follow, resume, extend, replay."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import click
 
 from workbench.actions import ACTIONS, experiment_settings
 from workbench.cli.action_options import action_options
+from workbench.cli.control import print_answer
 from workbench.cli.exit_codes import exit_code_of_run
 from workbench.cli.following import (
     announce,
@@ -23,6 +24,7 @@ from workbench.cli.following import (
 from workbench.cli.options import (
     address_option,
     attach,
+    command_line,
     described,
     detach_option,
     is_relayed,
@@ -145,12 +147,49 @@ def resume(run_id: str, detach: bool, launcher: str, address: str | None, as_jso
     return _continue(attach(run_id), detach=detach, launcher=launcher, address=address, as_json=as_json)
 
 
-def _continue(run: Run, *, detach: bool, launcher: str, address: str | None, as_json: bool) -> int:
-    """Start a driver for a run, unless it has one, and follow the run."""
+@click.command()
+@_launches
+@action_options("extend")
+@described(ACTIONS["extend"], "With --detach, and where the run is under way, it is not followed.")
+def extend(
+    run_id: str, detach: bool, launcher: str, address: str | None, as_json: bool, **given: Any
+) -> int:  # fmt: skip
+    """Give a run a larger budget."""
+    run = attach(run_id)
+
+    def carry_out() -> str | None:
+        return run.act("extend", given, launcher=launcher, address=address)
+
+    if not (detach or run.is_under_way):
+        return _continue(run, carry_out, detach=False, launcher=launcher, address=address, as_json=as_json)
+    print_answer(ACTIONS["extend"], run, carry_out(), given, as_json=as_json)
+    if detach and not as_json:
+        return detached(run, as_json=False, how="extended")
+    if not as_json:
+        click.echo(f"Follow it with: {command_line('attach', run.run_id)}", err=True)
+    return 0
+
+
+def _continue(
+    run: Run, carry_out: Callable[[], object] | None = None, *, detach: bool, launcher: str,
+    address: str | None, as_json: bool,
+) -> int:  # fmt: skip
+    """Start a driver for a run, unless it has one, and follow the run.
+
+    Args:
+        run: The run.
+        carry_out: Starts the driver; by default the run is resumed.
+        detach: As in `_start_and_follow`.
+        launcher: Name of the launcher.
+        address: The cluster; None for the local one.
+        as_json: As in `follow_to_end`.
+    """
     driver_after = None if run.is_under_way else run.row.last_seq
 
     def drive() -> None:
-        if not run.is_under_way:
+        if carry_out is not None:
+            carry_out()
+        elif not run.is_under_way:
             run.drive_again(launcher=launcher, address=address)
 
     def drive_again() -> None:

@@ -15,8 +15,9 @@ from workbench.events import RunState, RunStateChanged
 from workbench.experiment.automl import concluding_s, is_automl
 from workbench.experiment.changing import ENERGY, MONEY, describe_amount, values_of
 from workbench.experiment.energy_units import format_energy
+from workbench.experiment.populations import num_parts
 from workbench.experiment.same_trials import tries_one_configuration
-from workbench.formatting import format_duration
+from workbench.formatting import format_count, format_duration
 from workbench.history import History, cost_of, only_failures, systematic_failure
 from workbench.history.failures import began_nothing
 
@@ -97,6 +98,21 @@ def has_room(history: History, num_promised: int = 0) -> bool:
     return allowed is None or history.num_configurations() + num_promised < allowed
 
 
+def _nothing_left(history: History) -> ExperimentError:
+    """Return the error about a run that has tried all that its sampler proposes."""
+    if (needed := num_parts(history.experiment)) is None:
+        return ExperimentError(
+            "every configuration of its grid has been tried",
+            next_step="Start a run with more values in `search`, or with another sampler.",
+        )
+    longer = "training.epochs" if history.experiment.trains_model else "sampler.options.length"
+    return ExperimentError(
+        f"its population was trained to its end, with {format_count(needed, 'trial')}",
+        next_step=f"Start a run that trains longer ({longer}) or has more members "
+        "(sampler.options.population).",
+    )
+
+
 def extended(history: History, more: Mapping[str, float], now_unix_s: float) -> dict[str, Any]:
     """Return the limits of a run that is to be extended.
 
@@ -115,7 +131,7 @@ def extended(history: History, more: Mapping[str, float], now_unix_s: float) -> 
     if history.replay_of is not None:
         raise ExperimentError(f"it replays {history.replay_of} and has no other configuration to try")
     if history.reason == "exhausted":
-        raise ExperimentError("every configuration of its grid or population has been tried")
+        raise _nothing_left(history)
     if not more:
         raise ExperimentError("nothing to extend the run by", allowed=list(LIMITS))
     if "budget.trials" in more and tries_one_configuration(history.in_force):
