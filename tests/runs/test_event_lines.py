@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from tests.builders.recorded_runs import EXPERIMENT, WHY_PRUNED, begin, trial_events
 from workbench.events import Event, PlanMeasured
 from workbench.experiment import Experiment
@@ -17,12 +19,31 @@ def lines_of(*events: Event) -> list[str]:
     return [line for line in found if line]
 
 
-def test_a_trial_that_is_better_by_less_than_is_printed_is_not_named_the_best_again() -> None:
-    values = (0.75840001, 0.75840002, 0.9)
-    trials = [trial_events(number, at_s=number, accuracy=value)[-1] for number, value in enumerate(values)]
-    proposed = [trial_events(number, at_s=number)[0] for number in range(3)]
-    ends = lines_of(*begin(), *proposed, *trials)[-3:]
-    assert ["(best so far)" in line for line in ends] == [True, False, True]
+@pytest.mark.parametrize(
+    ("values", "order"),
+    [
+        ((0.5, 0.75840001, 0.75840002, 0.9), (0, 1, 2, 3)),
+        ((0.9, 0.9, 0.9), (0, 1, 2)),
+        ((0.9, 0.9, 0.9), (2, 1, 0)),
+        ((0.8, 0.9, 0.9, 0.9), (0, 2, 1, 3)),
+    ],
+)
+def test_a_trial_is_named_the_best_so_far_whenever_the_history_names_it(
+    values: tuple[float, ...], order: tuple[int, ...]
+) -> None:
+    history, ends = History(Experiment(**EXPERIMENT)), []
+    narrator = Narrator(history)
+    for event in (*begin(), *(trial_events(number, at_s=number)[0] for number in range(len(values)))):
+        history.apply(event)
+    was_best = []
+    for at_s, number in enumerate(order):
+        ends.append(trial_events(number, at_s=10 + at_s, accuracy=values[number])[-1])
+        history.apply(ends[-1])
+        best = history.best()
+        was_best.append(best is not None and best.number == number)
+
+    lines = [narrator.line_of(end) or "" for end in ends]  # as a page does that is opened later
+    assert ["(best so far)" in line for line in lines] == was_best
 
 
 def test_a_way_that_the_model_does_not_allow_is_not_described_as_one_that_needs_memory() -> None:

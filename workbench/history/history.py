@@ -41,7 +41,7 @@ from workbench.experiment.search_changes import SEARCH, covering, with_changes
 from workbench.history.alert import Alert
 from workbench.history.choices import chosen_or_best
 from workbench.history.failures import reason_of
-from workbench.history.standings import Rank, Standings
+from workbench.history.standings import Rank, Standings, place
 from workbench.history.trial import Trial, TrialEvent, apply_to_trial
 
 if TYPE_CHECKING:
@@ -279,7 +279,6 @@ class History:
     def ranks(self, among: Iterable[Trial]) -> list[Rank]:
         """Return by what those of some trials are ordered that are complete and feasible."""
         objective = self.experiment.objectives[0]
-        sign = -1.0 if objective.goal == "maximize" else 1.0
         feasible = [trial for trial in among if trial.state == "complete" and self.is_feasible(trial)]
         one_of_each = {trial.configuration: trial for trial in feasible}
         standings = {number: self._standing(trial, objective.metric) for number, trial in one_of_each.items()}
@@ -287,7 +286,7 @@ class History:
         def rank(trial: Trial) -> Rank:
             doubt, mean = standings[trial.configuration]
             distance = abs(trial.values[objective.metric] - mean)
-            return doubt, sign * mean, trial.configuration, distance, trial.number
+            return doubt, *place(objective, mean, trial.configuration), distance, trial.number
 
         return [rank(trial) for trial in feasible]
 

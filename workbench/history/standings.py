@@ -12,10 +12,22 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Mapping
 from typing import Protocol
 
+from workbench.experiment import Objective
 from workbench.history.trial import Trial
 
 Rank = tuple[int, float, int, float, int]
 """The place of a trial among the others, as `History.ranked` orders them; its number comes last."""
+
+
+def place(objective: Objective, value: float, configuration: int) -> tuple[float, int]:
+    """Return by what configurations are ordered: of equally good ones, the one proposed first comes first.
+
+    Args:
+        objective: The first objective.
+        value: Its value.
+        configuration: The number of the configuration.
+    """
+    return -value if objective.goal == "maximize" else value, configuration
 
 
 class RankedTrials(Protocol):

@@ -32,6 +32,7 @@ from workbench.formatting import (
 from workbench.history import History, Trial
 from workbench.history.compression import is_compression
 from workbench.history.lineage import describe_segment
+from workbench.history.standings import place
 from workbench.plan import PartialPlan
 from workbench.runs.descriptions import describe_place, first_line
 
@@ -76,7 +77,7 @@ class Narrator:
     def __init__(self, history: History) -> None:
         """Describe events of `history`; each event is applied to it first."""
         self._history = history
-        self._best: float | None = None
+        self._best: tuple[float, int] | None = None
         self._has_shown_traceback = False
 
     def traceback_of(self, event: Event) -> str | None:
@@ -179,10 +180,10 @@ class Narrator:
         several = self._history.experiment.repeats > 1 or len(self._history.objectives) > 1
         if several or not self._history.is_feasible(trial):
             return False
+        # The history may have applied later events already, so its own best may be one of the future.
         objective = self._history.objectives[0]
-        value = trial.values[objective.metric]
-        sign = 1.0 if objective.goal == "maximize" else -1.0
-        if self._best is not None and sign * value <= sign * self._best:
+        found = place(objective, trial.values[objective.metric], trial.configuration)
+        if self._best is not None and found >= self._best:
             return False
-        before, self._best = self._best, value
-        return before is None or format_number(value) != format_number(before)
+        self._best = found
+        return True
