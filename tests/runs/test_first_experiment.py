@@ -96,14 +96,11 @@ def test_what_a_script_requires_stands_in_the_command_to_be_replaced(tmp_path: P
     text = first.text
     found = Experiment.from_yaml(text)
     assert list(found.search.root) == ["arch", "optimizer", "lr"]
-    assert first.values_to_write == (
-        "DATA_DIR",
-        "OUT",
-    )
+    assert first.values_to_write == ("DATA_DIR",)
     assert "# out" not in text
     params = {"arch": "small", "optimizer": "sgd", "lr": 0.1}
-    assert expand(found.command or "", params, {})[2:] == [
-        "DATA_DIR", "small", "--out", "OUT", "--optimizer=sgd", "--lr=0.1",
+    assert expand(found.command or "", params, {"folder": "/trials/3"})[2:] == [
+        "DATA_DIR", "small", "--out", "/trials/3/out", "--optimizer=sgd", "--lr=0.1",
     ]  # fmt: skip
 
 
@@ -118,6 +115,10 @@ def test_what_a_script_requires_stands_in_the_command_to_be_replaced(tmp_path: P
         ("weight-decay", 0.0, {"choices": [0.0, 0.0001, 0.01]}),
         ("weight-decay", 0.05, {"low": 0.005, "high": 0.5, "log": True}),
         ("lr", 1.0, {"low": 0.1, "high": 10.0, "log": True}),
+        ("cost", 1.0, {"low": 0.1, "high": 10.0, "log": True}),
+        ("gamma", 0.01, {"low": 0.001, "high": 0.1, "log": True}),
+        ("gamma", 0.7, {"low": 0.07, "high": 1.0, "log": True}),
+        ("gamma", 0.99, {"low": 0.95, "high": 0.998}),
     ],
 )
 def test_a_range_fits_what_its_option_means(
@@ -283,3 +284,49 @@ train.py:
     bias, batch = options_in_help(absl)
     assert (bias.name, bias.is_flag) == ("bias", True)
     assert (batch.name, batch.default, batch.is_flag) == ("batch", 32, False)
+
+
+def test_a_script_writes_into_the_folder_of_each_trial(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "parser.add_argument('--out-dir', default='runs')\n"
+        "parser.add_argument('--save', default='models/best model.pt')\n"
+        "parser.add_argument('--log_file', type=Path, default=Path('train.log'))\n"
+        "parser.add_argument('--output', default='results')\n"
+        "parser.add_argument('--checkpoint-path', default=None)\n"
+        "parser.add_argument('--output-size', type=int, default=10)\n"
+        "parser.add_argument('--resume-dir', default='before')\n"
+        "parser.add_argument('--save-model', action='store_true')\n"
+        "parser.add_argument('--lr', type=float, default=0.1)\n"
+    )
+    text = experiment_for(script).text
+    found = Experiment.from_yaml(text)
+    assert expand(found.command or "", {"lr": 0.1}, {"folder": "/trials/3"})[2:] == [
+        "--out-dir", "/trials/3", "--save", "/trials/3/best_model.pt", "--log_file", "/trials/3/train.log",
+        "--output", "/trials/3", "--lr=0.1",
+    ]  # fmt: skip
+    assert "so that no trial overwrites" in text
+    assert "# out-dir" not in text
+    assert "# resume-dir" in text
+
+
+def test_a_script_of_hydra_writes_into_the_folder_of_each_trial(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import hydra\n@hydra.main(config_path='.', config_name='config')\ndef main(cfg): print('loss=1')\n"
+    )
+    (tmp_path / "config.yaml").write_text("lr: 0.1\npaths: {output_dir: outputs}\n")
+    command = Experiment.from_yaml(experiment_for(script).text).command or ""
+    assert command.endswith("train.py paths.output_dir={folder} lr={lr}")
+
+
+def test_an_option_with_a_short_name_alone_is_searched_and_passed_by_it(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "parser.add_argument('-C', type=float, default=1.0)\n"
+        "parser.add_argument('-v', action='store_true')\n"
+        "parser.add_argument('-g', '--gamma', type=float, default=0.1)\n"
+    )
+    found = Experiment.from_yaml(experiment_for(script).text)
+    assert list(found.search.root) == ["C", "gamma"]
+    assert expand(found.command or "", {"C": 3.0, "gamma": 0.2}, {})[2:] == ["-C", "3.0", "--gamma=0.2"]

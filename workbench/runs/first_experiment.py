@@ -11,15 +11,16 @@ import json
 import math
 import re
 import shlex
-from collections.abc import Container, Iterator
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from workbench.errors import DataError
-from workbench.programs.printed_metrics import read_line
-from workbench.programs.spaced_pairs import name_with_qualifiers
 from workbench.runs.script_help import Style, options_elsewhere
-from workbench.runs.script_option import ScriptOption, literal_of
+from workbench.runs.script_metrics import metrics_of
+from workbench.runs.script_option import ScriptOption, called_name, literal_of
+from workbench.runs.script_places import place_for_trial
 
 _NOT_SEARCHED = re.compile(
     r"seed|epoch|step|iter|interval|log|save|print|worker|thread|rank|port|device|gpu|cuda|mps|accel|cpu|dry|"
@@ -37,17 +38,18 @@ _SWITCH = re.compile(
 )
 """What a flag that influences training is named; most flags are about everything else."""
 _RATE = re.compile(
-    r"(^|[-_.])(lr|rate)($|[-_.])|learning[-_.]?rate|decay|lambda|alpha|temperature", re.IGNORECASE
+    r"(^|[-_.])(lr|rate|c|reg|l1|l2)($|[-_.])|learning[-_.]?rate|decay|lambda|alpha|temperature|cost|penalty|"
+    r"regulari[sz]ation",
+    re.IGNORECASE,
 )
+"""What is searched by its order of magnitude."""
 _PART = re.compile(r"drop|mask|mixup|cutmix|smooth|ratio|prob|frac|momentum|gamma|beta", re.IGNORECASE)
 """What lies between 0 and 1."""
+_SCALE = re.compile(r"(^|[-_.])gamma($|[-_.])", re.IGNORECASE)
+"""What is a part where it is close to 1, as the discount of rewards is, and else a scale, as of a kernel."""
 _SIZE = re.compile(
     r"batch|width|hidden|dim|size|layer|head|embd|embed|channel|unit|depth|filter|rank", re.IGNORECASE
 )
-_METRIC = re.compile(r"([^\W\d][\w./-]*)\s*[=:]\s*(?:\{|%)")
-_VALUE = re.compile(r"\{[^{}]*\}|%[-+ #0]*[\d.*]*[dfeEgGs]")
-"""Where a value is put into a text."""
-_SECOND = re.compile(r"loss|acc|error|score|f1|auc|perplexity|ppl|mse|mae", re.IGNORECASE)
 _NEAR_ONE = 0.8
 """From here on a part, such as a momentum, is searched by its distance from 1."""
 _SMALL = 0.1
@@ -76,19 +78,12 @@ def options_of(source: str) -> list[ScriptOption]:
     found: dict[str, ScriptOption] = {}
     calls = sorted((node for node in ast.walk(tree) if isinstance(node, ast.Call)), key=_place_of)
     for call in calls:
-        called = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
-        if called in ("add_argument", "argument", "option") and (option := _option(call)) is not None:
+        if (
+            called_name(call) in ("add_argument", "argument", "option")
+            and (option := _option(call)) is not None
+        ):
             found.setdefault(option.name, option)
     return list(found.values())
-
-
-def metrics_of(source: str) -> list[str]:
-    """Return the names that a script seems to print with a value, those of losses and scores first."""
-    names: dict[str, None] = {}
-    for node in ast.walk(ast.parse(source)):
-        names |= dict.fromkeys(_printed_names(node))
-    good = [name for name in names if _SECOND.search(name)]
-    return sorted(good, key=lambda name: not re.search(r"val|test", name, re.IGNORECASE))
 
 
 @dataclass(frozen=True)
@@ -123,10 +118,14 @@ def experiment_for(path: Path) -> FirstExperiment:
     except DataError as error:
         raise DataError(f"{path}: {error.problem}") from error
     searched = {option.name: domain for option in options if (domain := _domain(option)) is not None}
-    written = [option for option in options if option.is_required and option.name not in searched]
-    others = [option for option in options if option.name not in searched and option not in written]
-    values = tuple(option.stands_for for option in written)
-    command = " ".join(["python", shlex.quote(str(path)), *_passed(options, searched, style)])
+    places = {option.name: place for option in options if (place := place_for_trial(option)) is not None}
+    passed = {option.name for option in options if option.is_required} | places.keys()
+    others = [option for option in options if option.name not in searched and option.name not in passed]
+    values = tuple(
+        option.stands_for for option in options
+        if option.is_required and option.name not in searched and option.name not in places
+    )  # fmt: skip
+    command = " ".join(["python", shlex.quote(str(path)), *_passed(options, searched, places, style)])
     metrics = metrics_of(source)
     metric = metrics[0] if metrics else "loss"
     goal = "maximize" if _UP.search(metric) else "minimize"
@@ -134,6 +133,8 @@ def experiment_for(path: Path) -> FirstExperiment:
         f"# Written from the options of {path.name}: edit the ranges, the objective and the budget.",
         *([f"# The script does not start without them, so write their values into the command: "
            f"{', '.join(values)}."] if values else []),
+        *(["# {folder} is a folder of each trial alone, so that no trial overwrites what another one wrote."]
+          if places else []),
         f"command: {_yaml(command)}",
         f"# The script seems to print: {', '.join(metrics[:8])}." if metrics
         else "# No printed metric was found in the script: name one that it writes.",
@@ -146,24 +147,37 @@ def experiment_for(path: Path) -> FirstExperiment:
     return FirstExperiment("\n".join(lines) + "\n", values)
 
 
-def _passed(options: list[ScriptOption], searched: Container[str], style: Style) -> list[str]:
-    """Return the arguments that pass to the script what is searched and what it requires."""
-    fixed = [option for option in options if option.is_required and option.name not in searched]
+def _passed(
+    options: list[ScriptOption], searched: Container[str], places: Mapping[str, str], style: Style
+) -> list[str]:
+    """Return the arguments that pass what is searched, where the script writes, and what it requires."""
+    given = {
+        option.name: places.get(option.name, option.stands_for) for option in options
+        if option.name not in searched and (option.is_required or option.name in places)
+    }  # fmt: skip
     found = [
-        f"{{{option.name}}}" if option.name in searched else option.stands_for
-        for option in options if option.is_positional and (option.name in searched or option.is_required)
+        given.get(option.name, f"{{{option.name}}}")
+        for option in options if option.is_positional and (option.name in searched or option.name in given)
     ]  # fmt: skip
     joint = "=" if style == "hydra" else " "
-    dashes = "" if style == "hydra" else "--"
-    found += [f"{dashes}{each.name}{joint}{each.stands_for}" for each in fixed if not each.is_positional]
-    named = [option for option in options if option.name in searched and not option.is_positional]
+    named = [option for option in options if not option.is_positional]
+    found += [
+        f"{_dashed(option, style)}{joint}{given[option.name]}" for option in named if option.name in given
+    ]
+    named = [option for option in named if option.name in searched]
     flags = [option.name for option in named if option.is_flag]
     match style:
         case "hydra":
             return [*found, *(f"{option.name}={{{option.name}}}" for option in named)]
         case "fire":
             return [*found, *(f"--{name}={{{name}:python}}" for name in flags), "{args}"]
-    return [*found, *(f"{{{name}:flag}}" for name in flags), "{args}"]
+    short = [f"-{option.name} {{{option.name}}}" for option in named if option.is_short]
+    return [*found, *short, *(f"{{{name}:flag}}" for name in flags), "{args}"]
+
+
+def _dashed(option: ScriptOption, style: Style) -> str:
+    """Return the name of an option as it is passed."""
+    return option.name if style == "hydra" else f"{'-' if option.is_short else '--'}{option.name}"
 
 
 def _place_of(node: ast.Call) -> tuple[int, int]:
@@ -173,8 +187,9 @@ def _place_of(node: ast.Call) -> tuple[int, int]:
 def _option(call: ast.Call) -> ScriptOption | None:
     names = [arg.value for arg in call.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)]
     long = [name.partition("/")[0] for name in names if name.startswith("--")]
+    short = [name for name in names if re.fullmatch("-[A-Za-z]", name)]
     is_positional = bool(names) and not names[0].startswith("-")
-    if not (long or is_positional) or long[:1] in (["--help"], ["--version"]):
+    if not (long or short or is_positional) or long[:1] in (["--help"], ["--version"]):
         return None
     given = {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg}
     action, kind = literal_of(given.get("action")), given.get("type")
@@ -182,31 +197,25 @@ def _option(call: ast.Call) -> ScriptOption | None:
     if isinstance(kind, ast.Call) and kind.args:  # click.Choice([...])
         choices = literal_of(kind.args[0])
     is_flag = action in ("store_true", "store_false") or literal_of(given.get("is_flag")) is True
+    is_short = not long and not is_positional
+    if is_short and (is_flag or action not in (None, "store")):  # there is no placeholder for it
+        return None
     num_values = literal_of(given.get("nargs", ast.Constant(1)))
     is_needed = is_positional and "default" not in given and num_values not in ("?", "*", None)
     required = literal_of(given["required"]) if "required" in given else is_needed
     return ScriptOption(
-        names[0] if is_positional else long[0].removeprefix("--"), literal_of(given.get("default")),
+        names[0] if is_positional else (long or short)[0].lstrip("-"), _default(given.get("default")),
         tuple(choices) if isinstance(choices, list | tuple) else (), is_flag,
         kind.id if isinstance(kind, ast.Name) else None, is_positional, required is True,
+        is_short,
     )  # fmt: skip
 
 
-def _printed_names(node: ast.AST) -> Iterator[str]:
-    """Yield the names in the text of a node after which a value is put in."""
-    if isinstance(node, ast.JoinedStr):
-        text = "".join(str(part.value) if isinstance(part, ast.Constant) else "{}" for part in node.values)
-    elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-        text = node.value
-    elif isinstance(node, ast.Call) and getattr(node.func, "id", "") == "print":
-        text = " ".join(str(part.value) if isinstance(part, ast.Constant) else "{}" for part in node.args)
-    else:
-        return
-    yield from (name_with_qualifiers(text, match.start(), match[1]) for match in _METRIC.finditer(text))
-    if _VALUE.search(text):
-        for value in ("1", "0.5"):  # as a run reads what it prints: losses have a dot, epochs none
-            for line in _VALUE.sub(value, text).splitlines():
-                yield from read_line(line.encode())
+def _default(node: ast.expr | None) -> Any:
+    """Return a default: a literal, or what a path consists of; None of anything else."""
+    if isinstance(node, ast.Call) and len(node.args) == 1 and called_name(node) in ("Path", "PurePath"):
+        node = node.args[0]
+    return literal_of(node)
 
 
 def _domain(option: ScriptOption) -> str | None:
@@ -235,6 +244,8 @@ def _range(name: str, default: float) -> str | None:
     is_rate, is_part = _RATE.search(name) is not None, 0 <= default < 1
     if is_part and default >= _NEAR_ONE:
         return f"{{low: {_number(1 - 5 * (1 - default))}, high: {_number(1 - (1 - default) / 5)}}}"
+    if 0 < default < 1 and _SCALE.search(name):
+        return f"{{low: {_number(default / 10)}, high: {_number(min(1.0, default * 10))}, log: true}}"
     if is_part and (_PART.search(name) or (not is_rate and not 0 < default < _SMALL)):
         return f"{{low: 0.0, high: {0.5 if default <= 0.25 else 0.9}}}"
     if is_rate and default == 0:

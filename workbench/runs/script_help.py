@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from workbench.errors import WorkbenchError
 from workbench.experiment.yaml_file import read_yaml_file
-from workbench.runs.script_option import ScriptOption, literal_of
+from workbench.runs.script_option import ScriptOption, called_name, literal_of
 
 Style = Literal["options", "fire", "hydra"]
 """How a script takes its options: --name=value, the same with values of Python, or name=value."""
@@ -109,8 +109,7 @@ def _of_fire(tree: ast.Module) -> Iterator[ScriptOption]:
     """Yield the parameters of the function that is passed to fire."""
     functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
     for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
-        name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
-        if name != "Fire" or not call.args or not isinstance(call.args[0], ast.Name):
+        if called_name(call) != "Fire" or not call.args or not isinstance(call.args[0], ast.Name):
             continue
         function = functions.get(call.args[0].id)
         if function is None:

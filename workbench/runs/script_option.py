@@ -20,6 +20,7 @@ class ScriptOption:
         kind: The name of its type, such as float.
         is_positional: Whether it is passed by its place, without its name.
         is_required: Whether the script does not start without it.
+        is_short: Whether it has only a name of one letter, such as -C.
     """
 
     name: str
@@ -29,6 +30,7 @@ class ScriptOption:
     kind: str | None = None
     is_positional: bool = False
     is_required: bool = False
+    is_short: bool = False
 
     @property
     def stands_for(self) -> str:
@@ -42,3 +44,8 @@ def literal_of(node: ast.AST | None) -> Any:
         return None if node is None else ast.literal_eval(node)
     except (ValueError, TypeError, SyntaxError):
         return None
+
+
+def called_name(call: ast.Call) -> str:
+    """Return the last name of what is called."""
+    return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
