@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from io import BytesIO
@@ -23,6 +24,7 @@ from workbench.data.image_folders import (
     list_remote,
     part_names,
 )
+from workbench.data.image_headers import check_headers, version_of
 from workbench.data.options import DatasetOptions, existing_path
 from workbench.data.reading import Reading, some_of
 from workbench.data.shard_server import fetcher
@@ -69,9 +71,10 @@ class ImagesOptions(DatasetOptions):
         return "classification"
 
     def check_source(self) -> None:
-        """Refuse a URL that leads nowhere; see DatasetOptions.check_source."""
+        """Refuse a URL that leads nowhere, and broken files; see DatasetOptions.check_source."""
         if not is_url(self.path):
-            return
+            folder = existing_path(Path(self.path))
+            return _check_files(folder, self.client_folders, version_of(folder))
         place = open_artifacts(self.path)
         try:
             is_there = place.exists("")
@@ -86,13 +89,8 @@ class ImagesOptions(DatasetOptions):
         if is_url(self.path):
             source = self._open_remote(cache)
             listed = list_remote(source.files)
-        elif self.client_folders:
-            whole, of_files = list_clients(existing_path(Path(self.path)))
-            listed = {"train": whole}
         else:
-            folder = existing_path(Path(self.path))
-            listed = {part: list_folder(folder / name) for part, name in part_names(folder).items()}
-            listed = listed or {"train": list_folder(folder)}
+            listed, of_files = _list_here(existing_path(Path(self.path)), self.client_folders)
         names, train = listed["train"].class_names, self._split(listed["train"], cache, source)
         for part, other in listed.items():
             if other.class_names != names:
@@ -144,6 +142,22 @@ class ImagesOptions(DatasetOptions):
             listed.files, listed.targets, self.size, self.channels, numbers=listed.numbers, source=source
         )
         return split if self.cache == "none" else split.keeping_decoded(cache)
+
+
+def _list_here(folder: Path, client_folders: bool) -> tuple[dict[str, Listed], np.ndarray | None]:
+    """Return the images of a folder of this machine by part, and the client of each where it has folders."""
+    if client_folders:
+        whole, of_files = list_clients(folder)
+        return {"train": whole}, of_files
+    listed = {part: list_folder(folder / name) for part, name in part_names(folder).items()}
+    return listed or {"train": list_folder(folder)}, None
+
+
+@functools.lru_cache(maxsize=8)  # a form checks what it shows whenever something is typed
+def _check_files(folder: Path, client_folders: bool, _version: tuple[int, ...]) -> None:
+    """Refuse a folder with a file that cannot be read, unless none was found since it changed."""
+    listed, _ = _list_here(folder, client_folders)
+    check_headers([str(file) for part in listed.values() for file in part.files])
 
 
 @dataclass(frozen=True)
