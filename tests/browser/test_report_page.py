@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import io
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from tests.builders.advice import EXPERIMENT, events
 from workbench.events import from_json
@@ -51,6 +56,56 @@ def test_every_chart_is_drawn_without_a_complaint_or_a_request(browser, report_p
     overflow = page.evaluate("() => document.documentElement.scrollWidth - innerWidth")
     assert overflow <= 0
     page.close()
+
+
+@pytest.fixture
+def narrow_dark_page(browser, report_path) -> Iterator[Any]:
+    """The report on a telephone of someone who prefers dark pages."""
+    page = browser.new_page(viewport={"width": 400, "height": 900}, color_scheme="dark")
+    page.goto(report_path.as_uri())
+    page.wait_for_function(
+        "() => [...document.querySelectorAll('.plot')].every((p) => p.querySelector('.plot-container'))"
+    )
+    yield page
+    page.close()
+
+
+def luminance(colour: Any) -> float:
+    """Return the relative luminance of a colour, as contrasts are computed from it."""
+    parts = np.asarray(colour)[:3] / 255
+    linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
+    return float(linear @ [0.2126, 0.7152, 0.0722])
+
+
+def contrasts(element: Any) -> tuple[float, float]:
+    """Return the luminance of the ground of an element, and the contrast of what stands out most on it."""
+    pixels = np.asarray(Image.open(io.BytesIO(element.screenshot())).convert("RGB")).reshape(-1, 3)
+    colours, counts = np.unique(pixels, axis=0, return_counts=True)
+    ground = luminance(colours[counts.argmax()])
+    light = [luminance(colour) for colour in colours]
+    return ground, max((max(one, ground) + 0.05) / (min(one, ground) + 0.05) for one in light)
+
+
+def test_a_narrow_screen_scrolls_wide_figures_and_not_the_page(narrow_dark_page):
+    assert narrow_dark_page.evaluate("() => document.documentElement.scrollWidth - innerWidth") <= 0
+    widths = narrow_dark_page.evaluate(
+        "() => Object.fromEntries([...document.querySelectorAll('.plot')].map((p) => [p.id, p.clientWidth]))"
+    )
+    assert widths["plot-parallel"] > widths["plot-slice"] > 400 > widths["plot-convergence"]
+
+
+def test_a_dark_page_has_figures_that_can_be_read_and_prints_as_a_light_one(narrow_dark_page):
+    page = narrow_dark_page
+    for place, least_contrast in (
+        ("h1", 7.0), (".notice", 7.0), (".plot .xtick text", 4.5), (".plot .ytick text", 4.5),
+        (".plot .legendtext", 4.5), (".plot .ytitle", 4.5), (".plot", 4.5), ("tr.first", 4.5),
+    ):  # fmt: skip
+        ground, contrast = contrasts(page.locator(place).first)
+        assert ground < 0.05, place
+        assert contrast >= least_contrast, place
+    page.emulate_media(media="print", color_scheme="dark")
+    for place in ("h1", ".plot", "tr.first"):
+        assert contrasts(page.locator(place).first)[0] > 0.8, place
 
 
 @pytest.mark.slow

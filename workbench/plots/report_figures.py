@@ -25,6 +25,9 @@ from workbench.plots.report_tables import text
 from workbench.plots.run_data import RunData
 from workbench.plots.series import THROUGHPUT
 
+_PANEL_PX, _AXIS_PX, _LABELLED_BARS_PX = 190, 80, 520
+"""What these need to be read; on a narrower screen the figure scrolls, the page does not."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -101,7 +104,7 @@ class ReportFigures:
                 "<h2>What influenced the result</h2>",
                 self._importance(),
                 self._parallel(),
-                self._figure("slice", f"{text(objective.metric)} over each parameter, one dot per trial."),
+                self._slices(),
             ]
         if any(trial.attempts for trial in run.history.trials.values()):
             parts += [
@@ -113,13 +116,21 @@ class ReportFigures:
             parts.append(self._figure("throughput", "Training speed of each trial while it ran."))
         return parts
 
+    def _searched(self) -> int:
+        return len(searched(self.run.history.searched, self.run.history.ranked()))
+
+    def _slices(self) -> str:
+        caption = f"{text(self.run.experiment.objectives[0].metric)} over each parameter, one dot per trial."
+        return self._figure("slice", caption, least_px=_PANEL_PX * min(self._searched(), 3))
+
     def _parallel(self) -> str:
-        if len(searched(self.run.history.searched, self.run.history.ranked())) < 2:
+        if self._searched() < 2:
             return ""  # the slices show as much
         return self._figure(
             "parallel",
             "Each line is one trial, from its parameters to its result. Grey lines were pruned; "
             "<em>not set</em> means that the parameter does not exist in that configuration.",
+            least_px=_AXIS_PX * (self._searched() + 1),
         )
 
     def _importance(self) -> str:
@@ -131,17 +142,21 @@ class ReportFigures:
         if self.how_to_freeze is not None:
             command = shlex.join(["workbench", *self.how_to_freeze.words])
             caption += f" {text(self.how_to_freeze.lead)}: <code>{text(command)}</code>"
-        return self._figure("importance", caption, importance=self.importance)
+        return self._figure("importance", caption, least_px=_LABELLED_BARS_PX, importance=self.importance)
 
-    def _figure(self, kind: str, caption: str, *, name: str | None = None, **options: object) -> str:
+    def _figure(
+        self, kind: str, caption: str, *, name: str | None = None, least_px: int = 0, **options: object
+    ) -> str:
         place = f"plot-{name or kind}"
         try:
             title, height, self._drawn[place] = for_page(FIGURES[kind](self.run, **options))
         except Exception as error:
             return _not_drawn(kind, error)
         return (
-            f'<figure><div class="plot" id="{place}" role="img" aria-label="{text(title)}" '
-            f'style="height: {height}px"></div><figcaption>{caption}</figcaption></figure>'
+            f'<figure><div class="scroll"{" tabindex=0" if least_px else ""}>'
+            f'<div class="plot" id="{place}" role="img" aria-label="{text(title)}" '
+            f'style="height: {height}px; min-width: {least_px}px"></div></div>'
+            f"<figcaption>{caption}</figcaption></figure>"
         )
 
     def json(self) -> str:
