@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from workbench.errors import ExperimentError
 from workbench.experiment import Experiment
-from workbench.space import Choice, Fixed, Float, Int, Space
+from workbench.space import Choice, Fixed, Float, Int, Space, describe_condition
 
 json_values = st.one_of(
     st.none(), st.booleans(), st.integers(-9, 9), st.text(max_size=4), st.lists(st.integers(0, 3), max_size=2)
@@ -199,3 +199,11 @@ def test_parameters_with_one_value_are_filled_in_and_all_others_that_are_missing
     named = r"rate and kind are missing; allowed: rate: numbers from 0.0 to 1.0; kind: 'a', 'b'"
     with pytest.raises(ExperimentError, match=named):
         space.check({"size": 3})
+
+
+def test_conditions_are_described_as_sentences_are_written():
+    assert describe_condition({"family": ["mlp"]}) == "family is mlp"
+    assert (
+        describe_condition({"family": ["mlp", "forest"], "depth": 2})
+        == "family is mlp or forest and depth is 2"
+    )

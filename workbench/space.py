@@ -210,6 +210,6 @@ def _listed(wanted: JsonValue) -> list[JsonValue]:
 def describe_condition(when: Mapping[str, JsonValue]) -> str:
     """Describe briefly when a parameter exists."""
     return " and ".join(
-        f"{parent} is one of {value}" if isinstance(value, list) else f"{parent} is {value}"
+        f"{parent} is {' or '.join(map(str, value)) if isinstance(value, list) else value}"
         for parent, value in when.items()
     )

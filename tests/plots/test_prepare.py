@@ -9,6 +9,7 @@ import pytest
 from workbench.errors import ExperimentError
 from workbench.events import DriverStarted, TrialEnded, TrialProposed, TrialReported, TrialStarted
 from workbench.experiment import Experiment
+from workbench.plots.figures import draw_curves
 from workbench.plots.figures_trials import draw_slice
 from workbench.plots.parameter_axes import ParameterAxis
 from workbench.plots.prepare import (
@@ -201,6 +202,14 @@ def test_a_slice_counts_the_trials_outside_its_axis():
     assert data.num_cut == sum(value < data.y_range[0] for value in data.panels[0].y) > 0
     note = draw_slice(data, str).layout.annotations[-1].text
     assert note.startswith(f"{data.num_cut} trials below 0.")
+
+
+def test_what_the_curves_leave_out_is_noted_inside_where_no_legend_can_reach():
+    good = [list(trial_events(at, {"rate": 0.1}, [0.8, 0.8 + 0.001 * at], "complete")) for at in range(30)]
+    far = trial_events(30, {"rate": 0.9}, [-9.0], "pruned")
+    data = prepare_convergence(RunData.of(EXPERIMENT, [*itertools.chain(*good), *far]))
+    note = draw_curves(data, title="").layout.annotations[-1]
+    assert (note.text, note.y, note.yanchor) == ("1 point outside the axis", 0, "bottom")
 
 
 def test_the_curve_of_a_continuation_begins_on_that_of_the_stopped_trial():

@@ -171,6 +171,25 @@ def test_several_objectives_show_their_front(two_objectives, make_events):
     assert "trials on the front" in page
 
 
+def test_repeats_are_ordered_by_their_mean_which_is_shown(one_objective, make_events):
+    experiment = one_objective.replace(repeats=2)
+    events = [
+        event.model_copy(update={"configuration": event.trial // 2, "repeat": event.trial % 2})
+        if isinstance(event, TrialProposed)
+        else event
+        for event in make_events(one_objective, 6)
+    ]
+    history = History.of(experiment, events)
+    page = without_plotly(report_html(experiment, events))
+    rows = re.findall(r'<th scope="row" class="number">(\d+)</th><td class="number">([\d.]+)</td>', page)
+    means = [float(mean) for _, mean in rows]
+    assert [int(trial) for trial, _ in rows] == [trial.number for trial in history.ranked()]
+    assert means == sorted(means)
+    assert means[0] == means[1] != means[2]
+    assert '<th scope="col" class="number">mean loss</th>' in page
+    assert "mean loss" not in without_plotly(report_html(one_objective, make_events(one_objective, 6)))
+
+
 def test_a_trial_that_was_chosen_by_hand_is_named_and_marked(two_objectives, make_events):
     events = make_events(two_objectives, 40)
     front = History.of(two_objectives, events).front()[0].number

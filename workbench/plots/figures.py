@@ -14,7 +14,7 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
 
-from workbench.formatting import format_number
+from workbench.formatting import format_count, format_number
 from workbench.plots.figures_advice import ADVICE_FIGURES
 from workbench.plots.figures_model import MODEL_FIGURES
 from workbench.plots.figures_population import draw_schedule
@@ -55,11 +55,11 @@ from workbench.plots.theme import (
     BEST,
     GREEN,
     INK,
+    MUTED,
     ORANGE,
     SKY,
     TEMPLATE,
     VERMILLION,
-    add_note,
     floats,
     joined,
     new_figure,
@@ -212,7 +212,13 @@ def draw_curves(data: CurvesData, *, title: str) -> go.Figure:
         figure.update_xaxes(whole_ticks([0, *(x for line in data.lines for x in line.x if x is not None)]))
     figure.update_yaxes(title_text=data.y_title, range=data.y_range)
     if data.num_cut:
-        add_note(figure, f"{data.num_cut} points lie outside the axis")
+        # Inside, where they are cut off: above, a narrow figure has its legend.
+        edge = "top" if data.goal == "minimize" else "bottom"
+        figure.add_annotation(
+            text=f"{format_count(data.num_cut, 'point')} outside the axis", showarrow=False,
+            x=1, y=1 if edge == "top" else 0, xref="paper", yref="paper", xanchor="right", yanchor=edge,
+            bgcolor="rgba(255,255,255,0.75)", font={"size": 12, "color": MUTED},
+        )  # fmt: skip
     return figure
 
 

@@ -35,11 +35,14 @@ def best_trials(run: RunData) -> list[str]:
         for name in searched(run.history.searched, list(run.history.trials.values()))
         if any(name in trial.params for trial in shown)
     ]
+    has_repeats = not several and any(len(run.history.repeats_of(trial)) > 1 for trial in shown)
     continues = any(describe_source(trial) for trial in shown)
     rows = []
     for rank, trial in enumerate(shown):
         source = _cell(describe_source(trial), "number") if continues else ""
         values = [_cell(_value(trial.values, name), "number") for name in metrics]
+        if has_repeats:
+            values.insert(0, _cell(_value(run.history.mean_values(trial), metrics[0]), "number"))
         params = [_cell(_value(trial.params, name)) for name in names]
         took = (trial.ended_unix_s or run.last_unix_s) - (trial.started_unix_s or trial.proposed_unix_s)
         rows.append(
@@ -48,11 +51,15 @@ def best_trials(run: RunData) -> list[str]:
             f"{_cell(format_duration(took), 'number')}{_cell(str(trial.last_step), 'number')}{source}</tr>"
         )
     heads = [("Trial", "number"), *((name, "number") for name in metrics), *((name, "") for name in names)]
+    if has_repeats:
+        heads.insert(1, (f"mean {metrics[0]}", "number"))
     heads += [("Time", "number"), ("Steps", "number")]
     heads += [(name_of_source(run.history).capitalize(), "number")] * continues
     caption = f"{len(shown)} of {len(run.history.front() if several else ranked)} " + (
         "trials on the front" if several else "complete trials, best first"
     )
+    if has_repeats:
+        caption += ": by the mean of the trials of a configuration, those closest to it first"
     return ["<h2>Best trials</h2>", table(heads, rows, caption)]
 
 
@@ -75,7 +82,7 @@ def failures(run: RunData) -> list[str]:
         )
         rows.append(
             f'<tr><th scope="row">{reason}</th>{_cell(str(len(trials)), "number")}{_cell(numbers)}'
-            f"{_cell(group.place or '')}<td>{text(group.message[:500])}{details}</td></tr>"
+            f"{_cell(group.place or '', 'path')}<td>{text(group.message[:500])}{details}</td></tr>"
         )
     heads = [("Reason", ""), ("Count", "number"), ("Trials", ""), ("Line", ""), ("Message", "")]
     caption = f"{len(rows)} of {format_count(len(groups), 'kind')} of failure, most frequent first"
