@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.builders.ways import OF_SEVERAL
+from tests.builders.ways import OF_REPLICAS, OF_SEVERAL
 from tests.services.process_group import run_together
 from workbench.advisor.exchange_forecast import forecast_exchanges
 from workbench.events import CheckpointSaved, Event, PlanMeasured, TrialEnded
@@ -73,7 +73,7 @@ def train(
 
 def values_alone(folder: Path, plan: dict[str, Any] | None = None) -> dict[str, float]:
     ended = train(0, 1, None, described({"workers": 1} | (plan or {})), str(folder / "alone"))
-    assert ended.state == "complete", ended.traceback
+    assert ended.state == "complete", ended.message
     return ended.values
 
 
@@ -82,7 +82,7 @@ def values_together(
 ) -> dict[str, float]:
     text = described({"workers": num_workers} | plan)
     ended = run_together(train, num_workers, text, str(folder / "together"), stops_after)[0]
-    assert ended.state == ("complete" if stops_after is None else "stopped"), ended.traceback
+    assert ended.state == ("complete" if stops_after is None else "stopped"), ended.message
     return ended.values
 
 
@@ -108,7 +108,7 @@ def test_replicas_of_stages_train_what_one_worker_trains(tmp_path: Path) -> None
     assert together["val_loss"] == pytest.approx(values_alone(tmp_path)["val_loss"], rel=1e-3)
 
 
-@pytest.mark.parametrize("strategy", [*map(of_two, OF_SEVERAL)])
+@pytest.mark.parametrize("strategy", [*map(of_two, OF_REPLICAS)])
 def test_blocks_that_are_computed_again_change_nothing(strategy: str, tmp_path: Path) -> None:
     together = values_together(tmp_path, divided(strategy) | {"recompute": "blocks"}, 2)
     assert together["val_loss"] == pytest.approx(values_alone(tmp_path)["val_loss"], rel=1e-3)
@@ -142,7 +142,7 @@ def test_replicas_learn_with_every_exchange(exchange: str, tmp_path: Path) -> No
 def test_one_worker_continues_what_two_began(strategy: str, tmp_path: Path) -> None:
     values_together(tmp_path, divided(strategy), 2, stops_after=40)
     ended = train(0, 1, None, described({"workers": 1}), str(tmp_path / "together"))
-    assert ended.state == "complete", ended.traceback
+    assert ended.state == "complete", ended.message
     assert ended.values["val_loss"] == pytest.approx(values_alone(tmp_path)["val_loss"], rel=1e-3)
 
 
@@ -151,10 +151,10 @@ def probe_ddp(rank: int, num_workers: int, meeting: str, folder: str) -> list[Pl
     found: list[Event] = []
     task = TrialTask(
         "run", 0, 0, described({"workers": num_workers}), folder=folder, rank=rank, num_workers=num_workers,
-        meeting=meeting, measurement=PlanProbe((PartialPlan.of(strategy="ddp", micro_batch=64),)),
+        meeting=meeting, measurement=PlanProbe((PartialPlan.of(strategy="ddp", micro_batch=32),)),
     )  # fmt: skip
     ended = run_trial(task, lambda event: found.append(event) is not None)
-    assert ended.state == "complete", ended.traceback
+    assert ended.state == "complete", ended.message
     return [each for each in found if isinstance(each, PlanMeasured)]
 
 
