@@ -146,7 +146,8 @@ def test_a_metric_that_is_never_written_is_named_beside_those_that_were(tmp_path
     ended = Trial("other", tmp_path).ended
     assert (ended.state, ended.is_unreported) == ("failed", True)
     message = ended.message or ""
-    assert "without writing 'loss'; it wrote: Epoch, Loss" in message
+    assert "without writing 'loss'; it wrote: Epoch, Loss; to improve Loss instead: " in message
+    assert "--set objectives.0.metric=Loss\nIts last lines:" in message
     assert "that was it" in message
     step = Trial("good 1", tmp_path / "step", step="iteration").ended
     assert "without writing 'iteration'; it wrote: epoch, loss, acc" in (step.message or "")

@@ -164,6 +164,7 @@ def test_what_is_no_plain_function_is_refused_in_words(name: str, what: str, tmp
 def test_a_function_that_gives_no_objective_is_described_by_what_it_gives(tmp_path: Path) -> None:
     ended, _ = run(lambda config, report: {"loss": 1.0, "steps": 3}, tmp_path)
     assert "without reporting or returning 'score'; it gave loss, steps" in (ended.message or "")
+    assert (ended.message or "").endswith("to improve one of these instead: --set objectives.0.metric=NAME")
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])

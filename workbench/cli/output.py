@@ -118,7 +118,8 @@ def describe_first_steps(steps: Sequence[FirstStep]) -> Iterator[str]:
     if lacking := next((step for step in made if step.unreported), None):
         yield (
             f"Its first report has {', '.join(lacking.reported)}, and not {', '.join(lacking.unreported)}: "
-            "report each objective later or return it, or the trial fails."
+            "report each objective later or return it, or the trial fails. To improve another metric: "
+            "--set objectives.0.metric=NAME"
         )
     if num_empty := max((step.num_empty_clients for step in made), default=0):
         yield (

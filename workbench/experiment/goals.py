@@ -5,8 +5,9 @@ Reading the values from the reports of a trial is left to `trial_value`.
 
 from __future__ import annotations
 
+import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
@@ -58,6 +59,28 @@ class Objective(Section):
         "last report; its best one; or the mean of the last, as mean_last: 3. A model returns the value of "
         "its best checkpoint, which is exported.",
     )
+
+
+def describe_other_metric(objectives: Sequence[Objective], missing: str, reported: Collection[str]) -> str:
+    """Return how to improve another metric than one that was never reported; empty if there is no other.
+
+    Args:
+        objectives: The objectives.
+        missing: The metric of one of them.
+        reported: The metrics that were reported.
+
+    Example:
+        >>> objective = wb.Objective(metric="val_accuracy", goal="maximize")
+        >>> describe_other_metric([objective], "val_accuracy", ["loss", "accuracy"])
+        'to improve accuracy instead: --set objectives.0.metric=accuracy'
+    """
+    metrics = [objective.metric for objective in objectives]
+    others = [name for name in reported if name not in metrics]
+    if missing not in metrics or not others:
+        return ""
+    close = difflib.get_close_matches(missing, others, n=1)
+    lead, name = (close[0], close[0]) if close else ("one of these", "NAME")
+    return f"to improve {lead} instead: --set objectives.{metrics.index(missing)}.metric={name}"
 
 
 class Constraint(Section):

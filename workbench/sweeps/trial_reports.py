@@ -21,6 +21,7 @@ from workbench.events import (
     TrialReported,
     TrialStarted,
 )
+from workbench.experiment.goals import describe_other_metric
 from workbench.history import Trial
 from workbench.history.lineage import describe_fidelity
 from workbench.sweeps.ledger import Ledger
@@ -135,11 +136,13 @@ class Referee:
         if event.state == "complete" and missing:
             trial = self._ledger.history.trials[event.trial]
             reported = ", ".join(sorted(trial.last_values)) or "nothing"
+            other = describe_other_metric(self._ledger.experiment.objectives, missing[0], trial.last_values)
             return event.model_copy(
                 update={
                     "state": "failed",
                     "reason": "error",
-                    "message": f"the trial did not report {missing[0]}; it reported: {reported}",
+                    "message": f"the trial did not report {missing[0]}; it reported: {reported}"
+                    + f"; {other}" * bool(other),
                     "values": values,
                 }
             )

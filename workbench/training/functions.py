@@ -24,6 +24,7 @@ from workbench.attachments import attachment_of
 from workbench.errors import ArgumentError, ExperimentError
 from workbench.events import Event, Noted, TrialReported
 from workbench.experiment import Experiment
+from workbench.experiment.goals import describe_other_metric
 from workbench.programs.script_report import reports_go_to
 from workbench.training.kept_attachments import KeptAttachments
 from workbench.training.mirror import Mirror, take_over
@@ -264,11 +265,13 @@ class _Reporter:
         known = {**self._task.reported, **self._values}  # an earlier attempt may have left nothing to do
         missing = [item.metric for item in self._objectives if item.metric not in known]
         if missing and not self._stop and self._task.rank == 0:
+            other = describe_other_metric(self._objectives, missing[0], self._values)
             raise ExperimentError(
                 f"the function ended without reporting or returning {missing[0]!r}; it gave "
                 + (", ".join(self._values) or "nothing"),
                 field="objectives",
-                next_step=f"Call report(step=..., {missing[0]}=...) in the function, or return it.",
+                next_step=f"Call report(step=..., {missing[0]}=...) in the function, or return it"
+                + (f"; {other}" if other else "."),
             )
         return Outcome("stopped" if self._stop else "complete", self._step, self._values)
 

@@ -6,6 +6,7 @@ import re
 import signal
 
 from workbench.experiment import Experiment
+from workbench.experiment.goals import describe_other_metric
 from workbench.programs.kept_output import KeptOutput
 from workbench.programs.process import ProgramEnd
 from workbench.training.outcome import ALLOCATION_FAILURES, Outcome
@@ -54,7 +55,9 @@ def outcome_of(
     if missing is None:
         return Outcome("complete", reports.step, reports.values)
     last = "\n".join(_lines(tail)[-NUM_LAST_LINES:])
-    seen = f"it wrote: {', '.join(reports.names)}" if reports.names else _describe_silence(missing, last)
+    other = describe_other_metric(experiment.objectives, missing, reports.names)
+    wrote = f"it wrote: {', '.join(reports.names)}" + f"; {other}" * bool(other)
+    seen = wrote if reports.names else _describe_silence(missing, last)
     printed = f"\nIts last lines:\n{last}" if last else ". It printed nothing."
     return Outcome(
         "failed", reports.step, reports.values, "error",
