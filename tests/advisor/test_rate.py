@@ -41,6 +41,28 @@ def test_the_rule_follows_the_optimizer_and_the_direction(
     assert advice.reason
 
 
+@pytest.mark.parametrize(
+    ("optimizer", "from_batch", "to_batch", "more", "is_beyond"),
+    [
+        ("sgd", 256, 8192, {}, False),
+        ("sgd", 256, 16384, {}, True),
+        ("adamw", 128, 1_000_000, {}, True),
+        ("adamw", 8192, 256, {}, False),
+        ("adamw", 8192, 128, {}, True),
+        ("lamb", 512, 32768, {}, False),
+        ("lamb", 512, 65536, {}, True),
+        ("sgd", 256, 1024, {"noise_scale": 2.0}, True),
+    ],
+)
+def test_a_rate_beyond_the_batches_for_which_rules_were_tried_is_extrapolated(
+    optimizer: str, from_batch: int, to_batch: int, more: dict[str, float], is_beyond: bool
+) -> None:
+    advice = advise(optimizer, 0.01, from_batch, to_batch, **more)
+    assert advice.extrapolated == is_beyond
+    is_stated = "Extrapolated: " in advice.reason or "no rule is reliable there" in advice.reason
+    assert is_stated == is_beyond
+
+
 @pytest.mark.parametrize("doubling", range(7))
 def test_lamb_gives_the_published_rates_and_warm_ups_of_bert(doubling: int) -> None:
     # You et al. 2020, table 4: from 5 / 2^3 / 1000 and 1/320 at batch 512 to 5 / 1000 and 1/5 at 32768.

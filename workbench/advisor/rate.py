@@ -28,6 +28,10 @@ OPTIMIZERS = (
 )  # fmt: skip
 RULES: tuple[Rule, ...] = ("auto", "constant", "linear", "sqrt", "adascale", "legw", "lars", "lamb")
 _LAYER_WISE = ("lars", "lamb")
+_PUBLISHED_RATIO = 32.0
+"""Up to so many times the batch: Goyal et al. 2017 tried the linear rule, You et al. 2019 LEGW."""
+_PUBLISHED_RATIO_OF_LAMB = 64.0
+"""You et al. 2020."""
 
 
 @dataclass(frozen=True)
@@ -71,12 +75,14 @@ class RateAdvice:
         rule: The rule that gave it; never auto.
         warmup: The part of the training over which to raise the rate from near 0, from 0 to 1.
         reason: Why, and what to beware of, in sentences.
+        extrapolated: Whether the new batch lies beyond those for which a rule was tried.
     """
 
     lr: float
     rule: Rule
     warmup: float
     reason: str
+    extrapolated: bool
 
 
 def advise_rate(request: RateRequest) -> RateAdvice:
@@ -118,8 +124,9 @@ def advise_rate(request: RateRequest) -> RateAdvice:
     elif rule == "sqrt" and request.optimizer in ADAM_TYPES and request.ratio != 1:
         reasons.append(_scaled_betas(request))
     warmup, words = _warmup(rule, request)
-    reasons += words + _beware(rule, request)
-    return RateAdvice(lr, rule, warmup, " ".join(reasons))
+    beyond = _beyond(rule, request)
+    reasons += words + _beware(rule, request) + beyond
+    return RateAdvice(lr, rule, warmup, " ".join(reasons), extrapolated=bool(beyond))
 
 
 def _why(rule: Rule, request: RateRequest) -> str:
@@ -179,6 +186,23 @@ def _beware(rule: Rule, request: RateRequest) -> list[str]:
         )
     if rule in _LAYER_WISE and request.optimizer != rule:
         words.append(f"Caution: the rule is meant for {rule.upper()}, whose rates differ by layer.")
+    return words
+
+
+def _beyond(rule: Rule, request: RateRequest) -> list[str]:
+    """Return why the rate is extrapolated; empty if it is not."""
+    words: list[str] = []
+    limit = _PUBLISHED_RATIO_OF_LAMB if rule == "lamb" else _PUBLISHED_RATIO
+    if request.ratio > limit:
+        words.append(
+            f"Extrapolated: rules were tried at up to {limit:g} times the batch, so this rate is a guess; "
+            "sweep around it."
+        )
+    elif request.ratio < 1 / limit:
+        words.append(
+            f"Extrapolated: rules were tried down to 1/{limit:g} of the batch, so this rate is a guess; "
+            "sweep around it."
+        )
     if request.noise_scale is not None and request.to_batch > MAX_NOISE_SCALES * request.noise_scale:
         words.append(
             f"Caution: {request.to_batch} is more than {MAX_NOISE_SCALES:g} times the noise scale of "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, cast
 
 import click
@@ -53,16 +54,19 @@ _decay = FiniteRange(min=0, max=1, max_open=True)
 def what_if_lr(as_json: bool, **arguments: Any) -> None:
     """Scale a learning rate from one global batch to another.
 
-    The warm-up is a fraction of the training: 0.05 is the first 5 %.
+    The warm-up is a fraction of the training: 0.05 is the first 5 %. The rate is extrapolated at more than 32
+    times the batch, for lamb 64 times, less than the same part of it, or far above the noise scale: there no
+    rule was tried.
     """
     advice = advise_rate(RateRequest(**{**arguments, "optimizer": cast(str, arguments["optimizer"]).lower()}))
     if as_json:
-        print_json({"lr": advice.lr, "rule": advice.rule, "warmup": advice.warmup, "reason": advice.reason})
+        print_json(dataclasses.asdict(advice))
         return
     from workbench.cli.output import make_table
 
     facts = make_table(show_header=False)
-    facts.add_row("learning rate", format_number(advice.lr))
+    beyond = ", extrapolated" * advice.extrapolated
+    facts.add_row("learning rate", format_number(advice.lr) + beyond)
     facts.add_row("rule", advice.rule)
     facts.add_row("warm-up", f"{format_percent(advice.warmup)} of the training")
     make_console().print(facts)
