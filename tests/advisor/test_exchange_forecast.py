@@ -18,7 +18,7 @@ from workbench.advisor.exchange_forecast import (
     has_swept_links,
     worth_timing,
 )
-from workbench.errors import ExperimentError
+from workbench.errors import RunError
 from workbench.events import PlanMeasured, RunStateChanged
 from workbench.exchanges import EXCHANGES
 from workbench.exchanges.capabilities import with_options
@@ -211,9 +211,9 @@ def test_agreeing_by_way_of_nodes_is_predicted_where_their_links_were_swept_apar
 
 
 def test_without_a_sweep_it_is_stated_what_to_run() -> None:
-    with pytest.raises(ExperimentError, match=r"no links between workers were measured.*workbench advise"):
+    with pytest.raises(RunError, match=r"no links between workers were measured.*workbench advise"):
         forecast_exchanges([measured("1 Gbit/s", is_swept=False)])
-    with pytest.raises(ExperimentError, match="no step of ddp was timed on 2 workers"):
+    with pytest.raises(RunError, match="no step of ddp was timed on 2 workers"):
         forecast_exchanges([measured("1 Gbit/s", strategy="fsdp")])
 
 

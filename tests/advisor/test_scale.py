@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from tests.advisor.test_plans import measure
 from workbench.advisor.scale import _times, scale_of
-from workbench.errors import ExperimentError
+from workbench.errors import RunError
 from workbench.events import PlanMeasured
 from workbench.performance.scaling import num_parameter_servers
 
@@ -101,7 +101,7 @@ def test_what_is_extrapolated_on_request_is_marked() -> None:
 
 def test_one_worker_alone_does_not_show_how_a_plan_scales() -> None:
     for measured in ([], [timed(1, 0.0)], [timed(1, 0.0), timed(2, 0.1, micro_batch=32)]):
-        with pytest.raises(ExperimentError, match="one worker and on several"):
+        with pytest.raises(RunError, match="one worker and on several"):
             scale_of(measured, 0.8)
 
 
@@ -114,7 +114,7 @@ def test_one_worker_is_predicted_between_the_micro_batches_that_it_was_timed_wit
     assert alone.step_time_s == pytest.approx(0.084, rel=0.05)
     assert two.efficiency == pytest.approx(0.084 / 0.1051, rel=0.05)
     assert "communication" not in found.parts_s
-    with pytest.raises(ExperimentError, match="then has; or a sweep"):
+    with pytest.raises(RunError, match="then has; or a sweep"):
         scale_of([measured[0], measured[2]], 0.5)
 
 

@@ -9,7 +9,7 @@ import pytest
 from tests.advisor.test_plans import PLAIN, law_s, make_experiment, measure
 from workbench.advisor.variants import plan_with
 from workbench.advisor.what_if import PlanQuery, WhatIf
-from workbench.errors import ExperimentError
+from workbench.errors import ExperimentError, RunError
 from workbench.events import PlanMeasured
 from workbench.experiment import Experiment
 
@@ -162,5 +162,5 @@ def test_energy_without_a_meter_is_told_of() -> None:
 
 
 def test_an_advice_without_measurements_cannot_be_asked() -> None:
-    with pytest.raises(ExperimentError, match="no measurement to predict from"):
+    with pytest.raises(RunError, match="no measurement to predict from"):
         WhatIf(make_experiment(), advice(), [])

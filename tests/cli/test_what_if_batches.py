@@ -146,12 +146,13 @@ def test_a_rate_is_carried_to_another_batch(shell: Shell) -> None:
         "8192",
     ]
     advice = shell.json(*words)
-    assert set(advice) == {"lr", "rule", "warmup", "reason"}
+    assert set(advice) == {"lr", "rule", "warmup", "reason", "extrapolated"}
     assert (advice["lr"], advice["rule"]) == (pytest.approx(3.2), "linear")
     code, out, _ = shell(*words)
     assert code == 0
     assert "linear" in out
     assert "warm-up" in out
+    assert "extrapolated" not in out
 
 
 RATE = ["what-if", "lr", "--optimizer", "sgd", "--lr", "0.1", "--from-batch", "64", "--to-batch", "128"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,15 @@ def test_the_largest_sizes_are_shown_by_device(shell: Shell, tmp_path: Path, que
     [device] = shell.json(*words)["devices"]
     assert device["memory_bytes"] == 10**9
     assert device["largest"][0]["largest"] == FITTING[0].largest
+
+
+def test_a_terminal_shows_what_is_waited_for(
+    shell: Shell, tmp_path: Path, questions: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("what-if", "capacity", write(tmp_path), "--memory", "1GB")
+    assert "tracing" not in shell(*words)[2], "no terminal reads it"
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    assert "tracing steps of deep" in shell(*words)[2]
 
 
 def test_only_depths_that_the_model_can_have_are_tried(

@@ -6,6 +6,7 @@ from tests.advisor.test_plans import make_experiment
 from tests.advisor.test_scale import CHEAP
 from tests.builders.recorded_runs import append
 from tests.services.shell import Shell
+from workbench.cli.exit_codes import BAD_INPUT, FAILED
 from workbench.events import AdviceRequested, RunStateChanged
 from workbench.store import Store
 
@@ -41,12 +42,16 @@ def test_a_global_batch_is_shown_beside_the_micro_batch(shell: Shell, measured_r
     assert "cannot be divided" in out
 
 
-def test_a_run_without_measurements_states_what_to_do(shell: Shell) -> None:
+@pytest.mark.parametrize("question", ["scale", "plan", "exchange"])
+def test_a_run_without_measurements_fails_every_question_alike_and_states_what_to_do(
+    shell: Shell, question: str
+) -> None:
     with Store.open(None) as store:
         run_id = store.create_run(make_experiment())
-    code, _, err = shell("what-if", "scale", run_id)
-    assert code == 2
+    code, _, err = shell("what-if", question, run_id)
+    assert code == FAILED
     assert "workbench advise" in err
+    assert shell("what-if", question, "absent")[0] == BAD_INPUT
 
 
 def test_the_last_run_is_the_newest_that_timed_steps_advice_or_not(shell: Shell) -> None:
@@ -57,7 +62,7 @@ def test_the_last_run_is_the_newest_that_timed_steps_advice_or_not(shell: Shell)
         request = AdviceRequested(objective="time", host="here")
         append(store, advice, [request, *CHEAP, RunStateChanged(state="complete")])
     assert shell.json("what-if", "scale", "last") == shell.json("what-if", "scale", advice)
-    assert shell("what-if", "scale", sweep)[0] == 2
+    assert shell("what-if", "scale", sweep)[0] == FAILED
     with Store.open(None) as store:
         alone = [each for each in CHEAP if each.plan["workers"] == 1]
         append(store, store.create_run(make_experiment()), [*alone, RunStateChanged(state="complete")])

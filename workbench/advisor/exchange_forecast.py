@@ -14,7 +14,7 @@ from typing import Any
 from workbench.advisor.advice import Estimate
 from workbench.advisor.exchange_lines import CLEARLY_FASTER
 from workbench.advisor.variants import Variant, read_plan, variant_of
-from workbench.errors import ExperimentError
+from workbench.errors import RunError
 from workbench.events import PlanMeasured
 from workbench.exchanges.capabilities import USUAL, with_options
 from workbench.performance.exchange_time import Link, seconds_by_nodes
@@ -64,11 +64,11 @@ def forecast_exchanges(
         The fastest first; without `hierarchical` where no node of several has several workers.
 
     Raises:
-        ExperimentError: If no links were swept, or no plan of these workers was timed with `ddp`.
+        RunError: If no links were swept, or no plan of these workers was timed with `ddp`.
     """
     swept = _swept(measured)
     if not swept:
-        raise ExperimentError(
+        raise RunError(
             "no links between workers were measured",
             field="plan.workers",
             next_step="Run `workbench advise FILE` with plan.workers: auto, or 2 or more.",
@@ -91,7 +91,7 @@ def forecast_exchanges(
     ]
     usual = [(plan, each) for plan, each in alike if plan.exchange == USUAL and plan.accumulation == 1]
     if not usual:
-        raise ExperimentError(
+        raise RunError(
             f"no step of ddp was timed on {_workers(latest)} workers", field="plan.exchange",
             next_step="Run `workbench advise FILE` with plan.strategy and plan.exchange: auto.",
         )  # fmt: skip
@@ -118,7 +118,7 @@ def worth_timing(measured: Sequence[PlanMeasured], names: Iterable[str]) -> set[
     wanted = set(names)
     try:
         forecasts = [each for each in forecast_exchanges(measured) if each.exchange in wanted]
-    except ExperimentError:
+    except RunError:
         return wanted
     exact, others = ([each for each in forecasts if each.is_exact is kind] for kind in (True, False))
     longest_s = min(

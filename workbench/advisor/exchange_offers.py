@@ -15,7 +15,7 @@ from workbench.advisor.advice import Estimate, ExchangeOffer, StepCost
 from workbench.advisor.exchange_forecast import forecast_exchanges
 from workbench.advisor.proposals import RatedPlan
 from workbench.advisor.race import Course, Race
-from workbench.errors import ExperimentError
+from workbench.errors import RunError
 from workbench.events import PlanMeasured
 from workbench.exchanges import EXCHANGES
 from workbench.exchanges.capabilities import capabilities_of
@@ -42,7 +42,7 @@ def exchange_offers(
     """
     try:
         forecasts = forecast_exchanges(measured, micro_batch=plan.micro_batch)
-    except ExperimentError:  # one worker, or another strategy: nothing was swept
+    except RunError:  # one worker, or another strategy: nothing was swept
         return ()
     costs = {} if race is None else step_costs(race.courses, progress or {})
     return tuple(

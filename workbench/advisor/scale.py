@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from workbench.advisor.plans import Knowledge
 from workbench.advisor.variants import Variant, plan_with, read_plan, variant_of
-from workbench.errors import ExperimentError
+from workbench.errors import RunError
 from workbench.events import PlanMeasured
 from workbench.performance.scaling import most_overhead, num_parameter_servers
 
@@ -126,7 +126,7 @@ def scale_of(
         global_batch: Samples of a step that are divided over the workers, too; None for none.
 
     Raises:
-        ExperimentError: If no plan was timed on several workers and, with the same micro batch or with
+        RunError: If no plan was timed on several workers and, with the same micro batch or with
             smaller and larger ones, on one.
     """
     steps = [each for each in measured if each.step_time_s is not None and each.fits]
@@ -218,7 +218,7 @@ Variants = dict[tuple[str, Variant, int], Timed]
 def _widest(usable: Variants) -> tuple[Variant, int, Timed]:
     """Return the plan that was timed on the most numbers of workers, and these measurements."""
     if not usable:
-        raise ExperimentError(
+        raise RunError(
             "no plan of the run was timed on one worker and on several with the same micro batch",
             field="plan.workers",
             next_step="Where there are several workers, run `workbench advise FILE` with plan.workers: auto, "

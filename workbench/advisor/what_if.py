@@ -20,7 +20,7 @@ from workbench.advisor.plans import Knowledge, best_plans, enumerate_plans
 from workbench.advisor.speed_history import hardware_of
 from workbench.advisor.stored_advice import Interval, finite, mapping, rows
 from workbench.advisor.variants import Variant, plan_of, read_plan, variant_of
-from workbench.errors import ExperimentError
+from workbench.errors import ExperimentError, RunError
 from workbench.events import PlanMeasured
 from workbench.experiment import Experiment
 from workbench.performance.goodput import efficiency
@@ -64,10 +64,10 @@ class WhatIf:
             measured: What was measured of its setting, in that run and before.
 
         Raises:
-            ExperimentError: If nothing was measured, or a function or program was.
+            RunError: If nothing was measured, or a function or program was.
         """
         if not experiment.trains_model:
-            raise ExperimentError(
+            raise RunError(
                 "what-if answers for models: the steps of an epoch of a function or program are not known",
                 field="train" if experiment.command is None else "command",
                 next_step="Read its measured plans in the advice: workbench show RUN.",
@@ -75,7 +75,7 @@ class WhatIf:
         timed = [each for each in measured if each.step_time_s is not None]
         samples = next((each.num_train_samples for each in measured if each.num_train_samples), None)
         if not timed or samples is None:
-            raise ExperimentError(
+            raise RunError(
                 "the run has no measurement to predict from",
                 next_step="Run `workbench advise FILE` first.",
             )

@@ -27,7 +27,7 @@ INTERRUPTED = 130
 
 MEANINGS = {
     DONE: "done",
-    FAILED: "failed",
+    FAILED: "failed, for example because the run lacks what the command needs",
     BAD_INPUT: "the experiment, the data or the command line is wrong, such as a run that does not exist",
     UNSCHEDULABLE: "the available hardware can never satisfy the request",
     NOTHING_COMPLETE: "the run ended without a complete trial, for example because every trial failed",

@@ -19,7 +19,7 @@ import psutil
 from workbench.actions import suggest
 from workbench.cli.exit_codes import INTERRUPTED
 from workbench.cli.options import command_line, write_for_shell
-from workbench.cli.output import echo, make_console, print_json, print_note
+from workbench.cli.output import echo, print_json, print_note, waiting
 from workbench.errors import PROBLEMS_VARIABLE, RunError, StoreUnavailableError
 from workbench.events import FINISHED_RUN_STATES, DriverStarted, Noted, RunState
 from workbench.experiment.automl import is_automl
@@ -111,11 +111,7 @@ def follow_while(
 @contextlib.contextmanager
 def waiting_for_the_driver(run: Run) -> Iterator[None]:
     """Show on a terminal that the driver is starting; SIGTERM interrupts as Ctrl-C does."""
-    with contextlib.ExitStack() as shown:
-        shown.enter_context(ended_like_interrupted())
-        if sys.stderr.isatty():  # loading what draws it takes a while
-            status = make_console(stderr=True).status(f"starting the driver of {run.run_id}")
-            shown.enter_context(status)
+    with ended_like_interrupted(), waiting(f"starting the driver of {run.run_id}"):
         yield
 
 

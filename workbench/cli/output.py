@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -92,6 +93,15 @@ def make_console(*, stderr: bool = False) -> Console:
     return PrintableConsole(
         file=file, width=None if file.isatty() else _WIDE, highlight=False, soft_wrap=False
     )
+
+
+def waiting(what: str) -> contextlib.AbstractContextManager[Any]:
+    """Show on a terminal, on stderr, what is being waited for; loading what draws it takes a while.
+
+    Args:
+        what: What is being done, such as `sending digits`.
+    """
+    return make_console(stderr=True).status(what) if sys.stderr.isatty() else contextlib.nullcontext()
 
 
 def colour_of(state: str) -> str:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import shlex
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -16,7 +14,7 @@ import click
 from workbench.cli.exit_codes import INTERRUPTED
 from workbench.cli.lazy_groups import words_of_command
 from workbench.cli.options import given_store, jobs_address_option, token_file_option
-from workbench.cli.output import make_console, print_note
+from workbench.cli.output import print_note
 from workbench.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -75,11 +73,6 @@ def print_line(stream: Stream, line: str) -> None:
     """Print a line of a remote command as if the command ran here."""
     if stream in ("stdout", "stderr"):
         click.echo(line, err=stream == "stderr")
-
-
-def waiting_for_the_cluster(what: str) -> contextlib.AbstractContextManager[Any]:
-    """Show on a terminal what is being waited for."""
-    return make_console(stderr=True).status(what) if sys.stderr.isatty() else contextlib.nullcontext()
 
 
 def print_how_to_return(run_id: str, cluster: RemoteCluster) -> None:

@@ -17,13 +17,12 @@ from workbench.cli.options import (
     store_option,
     token_file_option,
 )
-from workbench.cli.output import print_note
+from workbench.cli.output import print_note, waiting
 from workbench.cli.remote import (
     print_how_to_return,
     print_line,
     print_unknown_outcome,
     remote_cluster,
-    waiting_for_the_cluster,
 )
 
 if TYPE_CHECKING:
@@ -62,7 +61,7 @@ def submit(
     words = [word for item in warm_start for word in ("--warm-start", item)]
     words += [*(["--detach"] if detach else []), *(["--json"] if as_json else [])]
     try:
-        with waiting_for_the_cluster(f"sending {experiment.name} to {cluster.address}"):
+        with waiting(f"sending {experiment.name} to {cluster.address}"):
             sent = send(cluster, experiment, run_id=run_id, words=words)
     except KeyboardInterrupt:
         print_unknown_outcome(cluster)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from workbench.cli.options import example, json_option, read_settings
-from workbench.cli.output import make_console, print_json, print_note
+from workbench.cli.output import make_console, print_json, print_note, waiting
 from workbench.errors import ArgumentError, ExperimentError
 from workbench.formatting import format_bytes, format_count, parse_bytes
 
@@ -46,7 +46,9 @@ def what_if_capacity(
     from workbench.runs import read_experiment
 
     experiment = read_experiment(file, read_settings(assignments))
-    found = capacity_of(experiment, [_read_size(each) for each in memories], depth)
+    memories_bytes = [_read_size(each) for each in memories]
+    with waiting(f"tracing steps of {experiment.name} to find what fits; this may take minutes"):
+        found = capacity_of(experiment, memories_bytes, depth)
     if as_json:
         print_json({"devices": [
             {"memory_bytes": memory, "largest": [dataclasses.asdict(each) for each in fits]}

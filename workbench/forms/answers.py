@@ -238,7 +238,7 @@ def _advised(draft: Draft, path: str, value: Any) -> AdvisedSetting:
 def _controls(context: QueryContext, run: Run, plan: Mapping[str, Any], objective: str) -> list[FormField]:
     try:
         allowed = context.models_of(run.run_id).controls()
-    except ExperimentError:  # advice without fitted models
+    except RunError:  # advice without fitted models
         return []
     chosen = {**plan, "objective": objective}
     return [

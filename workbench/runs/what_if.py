@@ -45,8 +45,7 @@ def models_of(run: RunView) -> WhatIf:
         run: A run that was advised on.
 
     Raises:
-        RunError: If there is no advice in it.
-        ExperimentError: If nothing was measured.
+        RunError: If there is no advice in it, or nothing was measured.
     """
     advice = run.advice
     if advice is None:
