@@ -45,6 +45,7 @@ def test_machines_are_compared_as_a_table_as_values_and_as_a_picture(shell: Shel
 
 
 def test_without_a_measurement_the_next_step_is_named(shell: Shell, file: str) -> None:
+    Store.open(str(shell.folder / "store.sqlite")).close()
     code, _, err = shell("cluster", "plan", file)
     assert code == 2
     assert "no measurement" in err

@@ -271,6 +271,14 @@ def test_the_doctor_finds_runs_that_train_nothing_and_a_broken_store_first(
     assert out.splitlines()[1].strip().startswith("fix: ")
 
 
+def test_the_doctor_notes_a_store_that_the_environment_names_and_does_not_create_it(shell: Shell) -> None:
+    found = {each["subject"]: each for each in shell.json("doctor")["findings"]}["store"]
+    assert found["state"] == "notable"
+    assert f"there is no store at {shell.folder / 'store.sqlite'}" in found["text"]
+    assert "creates it" in found["fix"]
+    assert not (shell.folder / "store.sqlite").exists()
+
+
 def test_the_doctor_looks_at_each_gpu(
     shell: Shell, fake_nvml_library: FakeNvml, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -350,6 +350,7 @@ def test_interrupting_a_command_that_is_being_imported_is_said_in_a_word(shell: 
 def test_what_a_script_sends_to_the_background_goes_on_when_it_is_interrupted(
     shell: Shell, where: str
 ) -> None:
+    Store.open(str(shell.folder / "store.sqlite")).close()
     done = interrupt_while_importing(where, "signal.signal(signal.SIGINT, signal.SIG_IGN)")
     assert (done.returncode, done.stderr) == (0, "")
     assert "No runs yet" in done.stdout

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
+import workbench
 from tests.builders.recorded_runs import EXPERIMENT, PLAN, append, begin, finish, record_run, trial_events
 from tests.services.shell import Shell, run_without
 from workbench.actions import suggest
 from workbench.cli.entry import COMMANDS
 from workbench.cli.options import write_for_shell
-from workbench.errors import Suggestion
+from workbench.errors import StoreError, Suggestion
 from workbench.events import AttemptEnded, Noted, TrialStarted
 from workbench.experiment import Experiment
 from workbench.runs.descriptions import log_file
@@ -102,7 +103,25 @@ def test_a_next_step_names_the_cluster_where_its_command_takes_one(
     assert write_for_shell(suggestion) == written
 
 
+@pytest.mark.parametrize("words", [("list",), ("show", "last"), ("report", "last"), ("compare", "a", "b")])
+def test_a_store_that_the_environment_names_by_mistake_is_refused_and_not_created(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    Store.open(str(shell.folder / "store.sqlite")).close()
+    missing = shell.folder / "stoer.sqlite"
+    monkeypatch.setenv("WORKBENCH_STORE", str(missing))
+    code, _, err = shell(*words)
+    assert code == 1
+    assert f"there is no store at {missing}, which WORKBENCH_STORE names" in err
+    assert str(shell.folder / "store.sqlite") in err
+    assert "a sweep that is started there creates it" in err
+    with pytest.raises(StoreError, match="which WORKBENCH_STORE names"):
+        workbench.attach("last")
+    assert not missing.exists()
+
+
 def test_list_of_an_empty_store_says_how_to_begin(shell: Shell) -> None:
+    Store.open(str(shell.folder / "store.sqlite")).close()
     assert shell.json("list") == []
     code, out, _ = shell("list")
     assert code == 0

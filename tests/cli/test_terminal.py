@@ -122,6 +122,7 @@ def test_colours_are_left_out_where_they_are_unwanted(
     shell: Shell, monkeypatch: pytest.MonkeyPatch, is_plain: bool
 ) -> None:
     monkeypatch.setenv("NO_COLOR", "1" if is_plain else "")
+    Store.open(str(shell.folder / "store.sqlite")).close()
     terminal = Terminal(shell, "show", "nobody")
     assert terminal.wait() == 2
     assert "there is no run 'nobody'" in terminal.text

@@ -11,6 +11,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import click
@@ -21,8 +22,9 @@ from workbench.artifacts import Artifacts
 from workbench.cli.options import (
     command_line,
     example,
+    given_store,
     json_option,
-    open_store,
+    open_existing_store,
     store_option,
     write_for_shell,
 )
@@ -117,7 +119,7 @@ def find_runs_on(keeper_pid: int) -> list[str]:
     with contextlib.suppress(WorkbenchError, psutil.Error):
         pids = {process.pid for process in psutil.Process(keeper_pid).children(recursive=True)}
         return [
-            row.run_id for row in open_store().runs(_MAX_RUNS)
+            row.run_id for row in open_existing_store().runs(_MAX_RUNS)
             if row.state not in FINISHED_RUN_STATES and row.owner is not None and row.owner.pid in pids
         ]  # fmt: skip
     return []
@@ -127,7 +129,9 @@ def mark_lost(run_ids: list[str]) -> None:
     """Let runs of the default store whose drivers have ended count as lost now, not when their leases end."""
     for run_id in run_ids:
         with contextlib.suppress(WorkbenchError):  # where its driver lives or another one came, it is driven
-            writer = open_store().writer(run_id, owner_pid=os.getpid(), owner_host=socket.gethostname())
+            writer = open_existing_store().writer(
+                run_id, owner_pid=os.getpid(), owner_host=socket.gethostname()
+            )
             writer.close(gives_up=True)
 
 
@@ -204,8 +208,19 @@ def _check_torch() -> list[Finding]:
 
 
 def _check_store() -> list[Finding]:
+    from workbench.store.urls import check_exists, resolve_url
+
+    given = given_store()
     try:
-        with open_store() as store:
+        check_exists(given)
+    except WorkbenchError as error:
+        step = error.to_json(write_for_shell)["next_step"]
+        # A first sweep may be about to create it.
+        folder = next(each for each in Path(str(resolve_url(given).database)).parents if each.exists())
+        can_be_made = folder.is_dir() and os.access(folder, os.W_OK)
+        return [Finding("store", "notable" if can_be_made else "broken", error.problem, step)]
+    try:
+        with open_existing_store() as store:
             num_runs = len(store.runs())
             place, artifacts = store.place, store.artifacts
     except WorkbenchError as error:
@@ -217,7 +232,7 @@ def _check_store() -> list[Finding]:
 def _check_runs() -> list[Finding]:
     """Find runs that wait for workers, or that need to be resumed."""
     try:
-        with open_store() as store:
+        with open_existing_store() as store:
             rows = [row for row in store.runs() if row.state in ("running", "lost")]
             return [finding for row in rows if (finding := _check_run(store, row)) is not None]
     except WorkbenchError:

@@ -7,7 +7,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from workbench.cli.options import open_store
+from workbench.cli.options import open_existing_store
 from workbench.errors import WorkbenchError
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def _files() -> list[tuple[bool, str, str | None]]:
 
     paths = [cache_folder(), settings_path()]
     try:
-        with open_store() as store:
+        with open_existing_store() as store:
             if store.url.startswith("sqlite"):
                 paths.append(Path(store.place))
             if store.artifacts.is_local:

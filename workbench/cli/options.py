@@ -167,11 +167,10 @@ def open_store() -> Store:
 
 
 def open_existing_store() -> Store:
-    """Open the store that `--store` names, or else the default one; a file that is named must exist."""
+    """Open the store that `--store` or the environment names, which must exist, or else the default one."""
     from workbench.store.urls import check_exists
 
-    if (given := given_store()) is not None:
-        check_exists(given)
+    check_exists(given_store())
     return open_store()
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from workbench.errors import ExperimentError, RunNotFoundError
 from workbench.runs.comparison_table import Side, find_named, labels_of
 from workbench.runs.figures import data_of
-from workbench.runs.handle import Run, attach, open_store
+from workbench.runs.handle import Run, attach, open_existing_store
 from workbench.store import Store
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def find_runs(runs: Sequence[Run | str], *, store: Store | str | None = None) ->
         )
     found: dict[str, Run] = {}
     for run in runs:
-        for one in [run] if isinstance(run, Run) else _named(open_store(store), run):
+        for one in [run] if isinstance(run, Run) else _named(open_existing_store(store), run):
             found.setdefault(one.run_id, one)
     return list(found.values())
 

@@ -29,6 +29,17 @@ def open_store(store: Store | str | None) -> Store:
     return store if isinstance(store, Store) else Store.open(store)
 
 
+def open_existing_store(store: Store | str | None) -> Store:
+    """Return the store that is meant, as `open_store` does; a file that is named must exist.
+
+    Raises:
+        StoreError: If it does not.
+    """
+    if not isinstance(store, Store):
+        check_exists(store)
+    return open_store(store)
+
+
 def attach(run_id: str = "last", *, store: Store | str | None = None) -> Run:
     """Return a run that was started earlier, by this process or another.
 
@@ -47,9 +58,7 @@ def attach(run_id: str = "last", *, store: Store | str | None = None) -> Run:
         >>> wb.attach(run.run_id).state
         'complete'
     """
-    if isinstance(store, str):
-        check_exists(store)
-    opened = open_store(store)
+    opened = open_existing_store(store)
     return Run(opened, opened.run(run_id).run_id)
 
 

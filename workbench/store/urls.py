@@ -13,6 +13,7 @@ from sqlalchemy.exc import ArgumentError
 
 from workbench.errors import StoreError
 
+VARIABLE = "WORKBENCH_STORE"
 _ALLOWED = "the path of a SQLite file, or postgresql://USER@HOST/DATABASE"
 _OF_SQLITE = ("-wal", "-shm", ".lock")
 """How the files end that lie beside that of a store."""
@@ -86,7 +87,7 @@ def resolve_url(given: str | None) -> URL:
     Raises:
         StoreError: If it is no URL, stands for no file, or names another kind of database.
     """
-    text = given or os.environ.get("WORKBENCH_STORE") or str(user_data_folder() / "store.sqlite")
+    text = given or os.environ.get(VARIABLE) or str(user_data_folder() / "store.sqlite")
     if "://" not in text:
         text = f"sqlite:///{text}"
     try:
@@ -114,16 +115,19 @@ def resolve_url(given: str | None) -> URL:
     return url.set(database=str(Path(str(url.database)).expanduser().absolute()))
 
 
-def check_exists(given: str) -> None:
-    """Refuse the SQLite file of a store that does not exist, which opening it would create.
+def check_exists(given: str | None) -> None:
+    """Refuse the SQLite file of a store that is named but does not exist, which opening it would create.
 
     Args:
-        given: What `resolve_url` takes.
+        given: What `resolve_url` takes; a user's default store is not named, so it need not exist.
 
     Raises:
         StoreError: If there is no such file; files of similar names are listed.
     """
-    url = resolve_url(given)
+    named = given or os.environ.get(VARIABLE)
+    if not named:
+        return
+    url = resolve_url(named)
     path = Path(str(url.database))
     if url.get_backend_name() != "sqlite" or path.exists():
         return
@@ -131,6 +135,7 @@ def check_exists(given: str) -> None:
     names = [each.name for each in beside if each.is_file() and not each.name.endswith(_OF_SQLITE)]
     near = difflib.get_close_matches(path.name, names)
     raise StoreError(
-        f"there is no store at {path}", field="store", allowed=[str(path.with_name(name)) for name in near],
-        next_step="Check the path; the first run that is started there creates it.",
+        f"there is no store at {path}{'' if given else f', which {VARIABLE} names'}", field="store",
+        allowed=[str(path.with_name(name)) for name in near],
+        next_step="Check the path; a sweep that is started there creates it.",
     )  # fmt: skip
