@@ -52,6 +52,9 @@ def test_a_bundle_with_onnx_predicts_what_its_model_does(
 ) -> None:
     run, _ = exported
     bundle = wb.load_bundle(run.export(tmp_path / "best", format="onnx"))
+    readme = (tmp_path / "best" / "README.md").read_text()
+    assert "`model.onnx` is the model" in readme
+    assert "\n    python predict.py ROWS\n" in readme
     pixels = np.zeros((3, 1, 8, 8))
     pixels[1, 0, 2:6, 3] = 16.0
 

@@ -23,6 +23,17 @@ if TYPE_CHECKING:
     from workbench.runs.view import RunView
 
 FLOWER = "flower"
+_ABOUT_FLOWER = """
+`flower/` holds the federation as an application for Flower; the README.md in it states how to run it.
+"""
+_ABOUT_MODEL = """
+`model.onnx` is the model, from rows as users have them to answers. `predict.py` predicts with it where the
+workbench is not installed; its first line names the packages that it needs:
+
+    python predict.py ROWS
+
+`card.json` describes its inputs, where it comes from and what was measured.
+"""
 _AUTOML = "workbench.automl_pipeline:AutoML"
 """What writes the result of an AutoML run; by its name, as it builds on runs."""
 
@@ -89,6 +100,8 @@ def add_format(run: RunView, trial: Trial, folder: Path, format: str) -> None:
         add_flower(run, trial, folder)
     else:
         add_model(run, trial, folder, format)
+    with (folder / "README.md").open("a", encoding="utf-8") as readme:
+        readme.write(_ABOUT_FLOWER if format == FLOWER else _ABOUT_MODEL)
 
 
 def add_flower(run: RunView, trial: Trial, folder: Path) -> None:
