@@ -215,7 +215,7 @@ class Resources(Section):
     """How much hardware the run may use."""
 
     concurrency: PositiveInt | Auto = Field(
-        default="auto", description="Trials that run at once; auto fills the hardware."
+        default="auto", description="Most trials at once, if the hardware has room; auto fills the hardware."
     )
     autoscaling: bool = Field(
         default=False,

@@ -114,7 +114,8 @@ class ControlledRun(LabelledRun):
         The experiment and its hash do not change. A limit that the run has already passed ends it.
 
         Args:
-            concurrency: Trials at once, or `auto` for as many as the hardware holds.
+            concurrency: Most trials at once, or `auto` for as many as the hardware holds; those under way are
+                not stopped.
             trials: Configurations in total.
             time: Time of the run in total, in seconds or such as 1h30m.
             gpu_time: Time that all trials together hold GPUs, in seconds or such as 50h.
