@@ -113,8 +113,8 @@ _DECLARED = (
         explanation="An empty field leaves its limit unchanged. The change takes effect within a second; "
         "with fewer trials at once, those under way end first.",
         arguments=(
-            Argument("concurrency", "count_or_auto", "Run at most this many trials at once, if the hardware has "
-                     "room; those under way are not stopped. auto fills the hardware.",
+            Argument("concurrency", "count_or_auto", "Run at most this many trials at once, if the hardware "
+                     "has room; those under way are not stopped. auto fills the hardware.",
                      label="Trials at once", example=2, setting="resources.concurrency"),
             Argument("trials", "count", "Try at most this many configurations in total.",
                      label="Trials in total", setting="budget.trials"),
