@@ -180,30 +180,40 @@ def read_columns(payloads: Sequence[str]) -> Reports | None:
             read_options=json.ReadOptions(use_threads=False, block_size=len(text) + 1),
             parse_options=json.ParseOptions(explicit_schema=schema),
         )
-        columns = table.combine_chunks()
-        assert columns.num_rows == len(payloads)
-        attempts = columns["attempt"].fill_null(0).to_numpy()
+        assert table.num_rows == len(payloads)
+        columns = {name: table[name].combine_chunks() for name in table.column_names}
+        attempts = np.nan_to_num(_column(columns["attempt"]).values).astype(np.int64)
         numbers = {name: _column(columns[name]) for name in _NUMBERS}
         return Reports(attempts, numbers, _of_struct(columns, "values"), _of_struct(columns, "parts_s"))
     except pa.ArrowInvalid:
         return None
 
 
-def _of_struct(table: Any, name: str) -> dict[str, NumberColumn]:
+def _of_struct(columns: Mapping[str, Any], name: str) -> dict[str, NumberColumn]:
     import pyarrow as pa
 
-    if name not in table.column_names or not pa.types.is_struct(table[name].type):
+    column = columns.get(name)
+    if column is None or not pa.types.is_struct(column.type):
         return {}
-    column = table[name]
     fields = zip([field.name for field in column.type], column.flatten(), strict=True)
     return {field: _column(part) for field, part in fields}
 
 
-def _column(column: Any) -> NumberColumn:
+def _column(array: Any) -> NumberColumn:
+    """Read an array from its buffers: `to_numpy` would import pandas, which takes longer than all else."""
     import pyarrow as pa
 
-    if not (
-        pa.types.is_floating(column.type) or pa.types.is_integer(column.type) or pa.types.is_null(column.type)
-    ):
+    end = array.offset + len(array)
+    if pa.types.is_null(array.type):
+        return NumberColumn(np.full(len(array), math.nan), np.zeros(len(array), dtype=np.bool_))
+    if array.type not in (pa.int64(), pa.float64()):
         raise pa.ArrowInvalid("a value is not a number")
-    return NumberColumn(column.cast(pa.float64()).to_numpy(), column.is_valid().to_numpy())
+    is_known, content = array.buffers()
+    stored = np.float64 if pa.types.is_floating(array.type) else np.int64
+    values = np.frombuffer(content, stored, end)[array.offset :].astype(np.float64)
+    if is_known is None:
+        return NumberColumn(values, np.ones(len(array), dtype=np.bool_))
+    bits = np.unpackbits(np.frombuffer(is_known, np.uint8), count=end, bitorder="little")
+    known = bits[array.offset :].astype(np.bool_)
+    values[~known] = math.nan
+    return NumberColumn(values, known)
