@@ -1,12 +1,16 @@
-"""Write files atomically: a reader meanwhile gets the earlier content or the new one, never a part.
+"""Write files atomically, and name the encoding of text that cannot be read.
 
-What must also survive a loss of power, as checkpoints must, is left to its own writer.
+A reader meanwhile gets the earlier content or the new one, never a part. What must also survive a loss of
+power, as checkpoints must, is left to its own writer.
 """
 
 from __future__ import annotations
 
+import codecs
 import os
 from pathlib import Path
+
+_MARKS = {codecs.BOM_UTF16_LE: "UTF-16", codecs.BOM_UTF16_BE: "UTF-16"}
 
 
 def write_atomically(path: Path, text: str) -> None:
@@ -25,3 +29,20 @@ def write_atomically(path: Path, text: str) -> None:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def encoding_in_words(error: UnicodeDecodeError) -> str:
+    """Return what a text that is not UTF-8 seems to be instead.
+
+    Example:
+        >>> from workbench.files import encoding_in_words
+        >>> try:
+        ...     "größe".encode("latin-1").decode()
+        ... except UnicodeDecodeError as error:
+        ...     encoding_in_words(error)
+        'it seems to be Latin-1 (Windows-1252)'
+    """
+    for mark, name in _MARKS.items():
+        if error.object.startswith(mark):
+            return f"it seems to be {name}"
+    return "it is not text" if b"\0" in error.object else "it seems to be Latin-1 (Windows-1252)"

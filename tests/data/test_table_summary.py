@@ -47,6 +47,15 @@ def test_rows_columns_gaps_and_the_most_frequent_class_are_counted(tmp_path: Pat
     assert document["majority_share"] == 0.75
 
 
+def test_dates_that_are_written_in_another_form_are_counted(tmp_path: Path) -> None:
+    days = pd.Series(pd.date_range("2024-01-01", periods=NUM_ROWS))
+    mixed = days.dt.strftime("%d/%m/%Y")
+    mixed.iloc[::4] = days.dt.strftime("%Y-%m-%d").iloc[::4]
+    mixed.iloc[1] = None
+    found = summary(tmp_path, {"since": mixed, "size": range(NUM_ROWS), "y": ["no", "yes"] * (NUM_ROWS // 2)})
+    assert found.notes == ("read as dates: since (day/month/year, but year-month-day in 15 of 59 cells)",)
+
+
 def test_the_shares_of_two_classes_add_up() -> None:
     kinds = {"number": 1, "date": 0, "category": 0, "text": 0}
     for counts, shares in [

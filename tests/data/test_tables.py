@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
+import pyarrow
 import pytest
+from pyarrow import parquet
 
 from workbench.data import load, tables
-from workbench.data.table_files import read_table
+from workbench.data.table_files import read_columns, read_table
 from workbench.data.tables import TableOptions, read_targets
 from workbench.errors import DataError, ExperimentError
 
@@ -212,7 +214,9 @@ def test_files_that_are_no_tables_are_refused(tmp_path):
 
 def test_a_table_that_is_not_utf8_is_to_be_saved_as_such(tmp_path):
     (tmp_path / "towns.csv").write_bytes("town,y\nK\u00f6ln,1\n".encode("latin-1"))
-    with pytest.raises(DataError, match=r"towns.csv cannot be read as a table: .* Save it as UTF-8\.$"):
+    with pytest.raises(
+        DataError, match=r"towns.csv is not UTF-8: it seems to be Latin-1 .*\. Save it as UTF-8\.$"
+    ):
         load("table", {"path": str(tmp_path / "towns.csv"), "target": "y"}, cache=tmp_path)
 
 
@@ -299,6 +303,33 @@ def test_a_repeated_name_of_a_column_is_refused_with_the_name(tmp_path):
         TableOptions(path=path, target="y").check_source()
     path.write_text("a,a.1,b,,,y\r\n" + "1,2,3,4,5,0\r\n1,2,3,4,5,1\r\n" * 10)
     TableOptions(path=path, target="y").check_source()
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("a,b,y\n1,2,0,9\n" + "1,2,0\n" * 9, 2),
+        ("a,b,y\n" + "row,1,2,0\n" * 9, 2),
+        ("a,b,y\n1,2,0\n\n1,2,0,9\n", 4),
+    ],
+)
+def test_a_row_with_more_fields_than_names_is_refused_with_its_line(tmp_path, text, line):
+    path = tmp_path / "t.csv"
+    path.write_text(text)
+    for only in (None, "y") if line == 2 else (None,):
+        with pytest.raises(
+            DataError, match=rf"line {line} of .*t\.csv has 4 fields, and those before it have 3"
+        ):
+            read_table(path, only=only)
+
+
+def test_a_parquet_file_with_a_repeated_name_is_refused_as_a_csv_is(tmp_path):
+    path = tmp_path / "t.parquet"
+    columns = [pyarrow.array(range(4)), pyarrow.array(range(4)), pyarrow.array([0, 1, 0, 1])]
+    parquet.write_table(pyarrow.table(columns, names=["a", "a", "y"]), path)
+    for read in (read_table, read_columns):
+        with pytest.raises(DataError, match=r"has more than one column named 'a'.* Rename or remove"):
+            read(path)
 
 
 def test_classes_that_are_whole_numbers_keep_their_names_beside_rows_without_a_target(tmp_path):

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from workbench.errors import ExperimentError
-from workbench.experiment.yaml_file import read_yaml
+from workbench.experiment.yaml_file import read_yaml, read_yaml_file
 
 
 def doubled(first: str, form: str) -> str:
@@ -63,3 +64,15 @@ def test_half_a_mapping_is_refused_in_one_line_with_both_places() -> None:
         "half.yaml is not valid YAML: expected ',' or '}', but got ':' (line 3, column 7), "
         "while parsing a flow mapping (line 2, column 7)"
     )
+
+
+@pytest.mark.parametrize(("encoding", "name"), [("latin-1", "Latin-1"), ("utf-16", "UTF-16")])
+def test_a_file_in_another_encoding_is_refused_with_its_name(
+    tmp_path: Path, encoding: str, name: str
+) -> None:
+    path = tmp_path / "e.yaml"
+    path.write_bytes("# gr\u00f6\u00dfe\nmodel: mlp\n".encode(encoding))
+    with pytest.raises(
+        ExperimentError, match=rf"line 1 is not UTF-8, it seems to be {name}.*Save it as UTF-8"
+    ):
+        read_yaml_file(path)

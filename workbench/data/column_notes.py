@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from workbench.data.columns import TextForm
-from workbench.data.dates import date_format_of, in_words, is_text, no_dates
+from workbench.data.dates import date_format_of, in_words, is_text, no_dates, num_in_iso
 from workbench.data.number_texts import NumberText, known_texts, number_text_of, units_of, without_units
 
 if TYPE_CHECKING:
@@ -76,7 +76,10 @@ def notes_of_columns(columns: Mapping[str, pd.Series], forms: Mapping[str, TextF
         forms: How they write dates or numbers as text; columns that contain none are left out.
     """
     notes = []
-    dates = [f"{name} ({in_words(form)})" for name, form in forms.items() if isinstance(form, str)]
+    dates = [
+        f"{name} ({_dates_in_words(columns[name], form)})"
+        for name, form in forms.items() if isinstance(form, str)
+    ]  # fmt: skip
     if dates:
         notes.append(f"read as dates: {listed(dates)}")
     numbers = {name: form for name, form in forms.items() if isinstance(form, NumberText)}
@@ -116,6 +119,12 @@ def notes_of_numeric_target(target: pd.Series, name: str) -> list[str]:
 def listed(items: Sequence[str]) -> str:
     """Return the first items, with dots if there are more."""
     return ", ".join(items[:_MAX_NAMED]) + ", ..." * (len(items) > _MAX_NAMED)
+
+
+def _dates_in_words(column: pd.Series, form: str) -> str:
+    num_others = num_in_iso(column, form)
+    others = f", but year-month-day in {num_others:,} of {column.notna().sum():,} cells" if num_others else ""
+    return f"{in_words(form)}{others}"
 
 
 def _example_of_unit(name: str, column: pd.Series, form: NumberText) -> str:

@@ -83,6 +83,21 @@ def no_dates(values: pd.Series, form: str) -> np.ndarray:
     return np.flatnonzero((_read(values, form).isna() & values.notna()).to_numpy())
 
 
+def num_in_iso(values: pd.Series, form: str) -> int:
+    """Return how many dates of a column are written as year-month-day although its format is another.
+
+    Args:
+        values: A column of text.
+        form: As `date_format_of` returns it.
+    """
+    import pandas as pd
+
+    if form == ISO:
+        return 0
+    as_written = pd.to_datetime(values, format=form, utc=True, errors="coerce")
+    return int((as_written.isna() & _read(values, form).notna()).sum())
+
+
 def as_times(values: pd.Series, form: str) -> np.ndarray:
     """Return nanoseconds since 1970, for dates of any unit and time zone; the default zone is UTC.
 

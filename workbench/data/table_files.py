@@ -6,6 +6,7 @@ What the values mean is left to columns.
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, cast
 from workbench.data.cache import file_stamp
 from workbench.data.options import existing_path
 from workbench.errors import DataError, WorkbenchError
+from workbench.files import encoding_in_words
 from workbench.refusals import closest
 from workbench.separators import check_repeated, check_separator
 
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
 PARQUET_ENDINGS = (".parquet", ".pq")
+_NUM_FIELDS = re.compile(r"Expected (?P<expected>\d+) fields in line (?P<line>\d+), saw (?P<found>\d+)")
+"""How pandas states that a row has more fields than those before it."""
 
 
 def read_table(path: Path, num_rows: int | None = None, *, only: str | None = None) -> pd.DataFrame:
@@ -41,13 +45,18 @@ def read_table(path: Path, num_rows: int | None = None, *, only: str | None = No
     wanted = None if only is None else [only]
     try:
         if separator is not None:
+            read_texts = functools.partial(
+                pd.read_csv, path, sep=separator, header=None, dtype=str, keep_default_na=False
+            )
             # As a row, since pandas renames repeated names.
-            head = pd.read_csv(path, sep=separator, header=None, nrows=1, dtype=str, keep_default_na=False)
-            names = [str(name) for name in head.to_numpy(object)[0]]
+            names = [str(name) for name in read_texts(nrows=1).to_numpy(object)[0]]
             check_separator(path, names, separator, field="data.path")
             check_repeated(path, names, field="data.path")
+            # Fails where the next row has more fields, of which pandas would take the first for its name.
+            read_texts(nrows=2)
             return pd.read_csv(path, sep=separator, nrows=num_rows, usecols=wanted)
         if endings and endings[-1] in PARQUET_ENDINGS:
+            check_repeated(path, _names_in_parquet(path), field="data.path")
             return pd.read_parquet(path, columns=wanted)
     except (OSError, ValueError, ImportError) as error:
         raise _unreadable(path, error) from error
@@ -59,9 +68,24 @@ def read_table(path: Path, num_rows: int | None = None, *, only: str | None = No
 
 
 def _unreadable(path: Path, error: Exception) -> DataError:
-    repair = "Open it in an editor, or write it again from its source."
-    step = "Save it as UTF-8." if isinstance(error, UnicodeDecodeError) else repair
-    return DataError(f"{path} cannot be read as a table: {error}", field="data.path", next_step=step)
+    if isinstance(error, UnicodeDecodeError):
+        problem, step = f"{path} is not UTF-8: {encoding_in_words(error)}", "Save it as UTF-8."
+    elif (fields := _NUM_FIELDS.search(str(error))) is not None:
+        problem = (
+            f"line {fields['line']} of {path} has {fields['found']} fields, and those before it have "
+            f"{fields['expected']}"
+        )
+        step = "Remove the separator that is too many, quote texts that contain it, or name every column."
+    else:
+        problem = f"{path} cannot be read as a table: {error}"
+        step = "Open it in an editor, or write it again from its source."
+    return DataError(problem, field="data.path", next_step=step)
+
+
+def _names_in_parquet(path: Path) -> list[str]:
+    from pyarrow import parquet
+
+    return list(parquet.read_schema(path).names)
 
 
 def read_columns(path: Path) -> list[str]:
@@ -96,9 +120,9 @@ def columns_of(path: str) -> list[str]:
 def _columns_of(path: str, _size_bytes: int, _changed_ns: int) -> list[str]:
     """Return the columns of one version of a file."""
     if Path(path).suffix.lower() in PARQUET_ENDINGS:
-        from pyarrow import parquet
-
-        return list(parquet.read_schema(path).names)
+        names = _names_in_parquet(Path(path))
+        check_repeated(Path(path), names, field="data.path")
+        return names
     return [str(name) for name in read_table(Path(path), 0).columns]
 
 

@@ -16,6 +16,7 @@ from ruamel.yaml.nodes import MappingNode, Node, ScalarNode
 from ruamel.yaml.representer import SafeRepresenter
 
 from workbench.errors import ExperimentError
+from workbench.files import encoding_in_words
 
 EXPERIMENT_KEYS = "an experiment: name, model, data, search, ..."
 _LINE_BREAKS = frozenset("\x85\u2028\u2029")
@@ -143,9 +144,14 @@ def read_yaml_file(path: Path, *, holds: str = EXPERIMENT_KEYS) -> dict[str, Any
     """
     try:
         text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "not UTF-8 text"
-        raise ExperimentError(f"cannot read {path}: {reason}", next_step="Check the path.") from error
+    except OSError as error:
+        raise ExperimentError(f"cannot read {path}: {error.strerror}", next_step="Check the path.") from error
+    except UnicodeDecodeError as error:
+        line = error.object[: error.start].count(b"\n") + 1
+        raise ExperimentError(
+            f"cannot read {path}: line {line} is not UTF-8, {encoding_in_words(error)}", allowed=holds,
+            next_step="Save it as UTF-8 in an editor.",
+        ) from error  # fmt: skip
     return read_yaml(text, source=str(path), holds=holds)
 
 
