@@ -79,6 +79,9 @@ def test_plans_are_printed_as_values_and_as_a_table(shell: Shell, command: str) 
     # The features of 32 x 4 x 4 numbers in one byte each, and a header, for half of the requests.
     assert by_name["end-cloud"]["bytes_per_sample"] == pytest.approx((512 + HEADER_BYTES) * 0.5, rel=0.05)
     assert by_name["end"]["load"]["end"] == pytest.approx(0.1 * 0.11, rel=0.05)
+    # Of 8 Mbit/s, these with 22 bytes of TLS for every second request, and a heartbeat each 12.5 s.
+    bits_per_s = 8 * (0.1 * 0.5 * (512 + HEADER_BYTES + 22) + (HEADER_BYTES + 22) / 12.5)
+    assert by_name["end-cloud"]["link_load"]["end-cloud"] == pytest.approx(bits_per_s / 8e6, rel=0.05)
     code, out, err = shell("place", command, str(path), *more)
     assert code == 0, err
     assert "Whether a cut alone pays is not known: the nodes of the model were not measured." in out

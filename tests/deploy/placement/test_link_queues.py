@@ -7,7 +7,12 @@ import pytest
 
 from tests.deploy.placement.systems import system
 from workbench.deploy.placement.flows import Outcome
-from workbench.deploy.placement.link_queues import link_loads, link_waits, played_link_waits_s
+from workbench.deploy.placement.link_queues import (
+    link_loads,
+    link_waits,
+    played_link_waits_s,
+    without_heartbeats,
+)
 from workbench.deploy.placement.played_queues import draw_requests
 from workbench.deploy.placement.policies import Cloud, EndCloud, Mapping
 from workbench.deploy.placement.queues import Wait, wait_of
@@ -92,6 +97,29 @@ def test_queues_on_links_are_planned_as_they_are_played(policy: Policy, load: fl
     assert played.link_load["end-cloud"] == pytest.approx(load, rel=0.05)
     assert np.mean(played.response_s) == pytest.approx(np.mean(expected.response_s), rel=0.05)
     assert played.quantile_s(0.95) == pytest.approx(expected.quantile_s(0.95), rel=0.05)
+
+
+@pytest.mark.parametrize("policy", [EndCloud(), Cloud(), Mapping()])
+def test_heartbeats_are_part_of_the_load_of_a_link_in_plans_and_simulations(policy: Policy) -> None:
+    # Heartbeats take 0.2 of the time. A frame takes 0.08 s, which is 0.1 s of the time that they leave: half
+    # of 4 requests per second are sent as features, all of them as inputs, which are twice as large.
+    scene = replace(
+        system(devices=20, link_s=0.1, send_s=0.1, arrivals_per_s=4.0, device_s=(0.005, 9.0)),
+        heartbeat_load=np.array([0.2]),
+    )
+    load = 0.2 + (4.0 * 0.16 if isinstance(policy, Cloud) else 2.0 * 0.08)
+    assert policy.expect(scene).link_load["end-cloud"] == pytest.approx(load, rel=0.02)
+    assert play(policy, scene).link_load["end-cloud"] == pytest.approx(load, rel=0.05)
+
+
+def test_a_link_is_full_when_requests_take_what_heartbeats_leave() -> None:
+    # Two links in a row: heartbeats take a quarter of the first, a half of the second.
+    scene = replace(chain((4, 2, 1), (0.2, 0.1)), heartbeat_load=np.array([0.25, 0.5]))
+    # 8 requests per second: 2 x 0.2 = 0.4 and 4 x 0.1 = 0.4 of what is left.
+    loads = link_loads(scene, scene.links_s, 8.0)
+    assert loads == pytest.approx({"end-edge": 0.25 + 0.75 * 0.4, "edge-cloud": 0.5 + 0.5 * 0.4})
+    assert without_heartbeats(scene, loads) == pytest.approx({"end-edge": 0.4, "edge-cloud": 0.4})
+    assert link_loads(scene, scene.links_s, 20.0) == pytest.approx({"end-edge": 1.0, "edge-cloud": 1.0})
 
 
 def test_mapping_computes_here_what_would_wait_too_long_for_a_link() -> None:

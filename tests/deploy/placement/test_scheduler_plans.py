@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -50,6 +52,15 @@ def test_a_plan_without_steady_times_names_what_is_full_and_its_limit() -> None:
     assert any("its limit is 10 requests per second" in line for line in verdict(given, expected, None))
     quiet = system(arrivals_per_s=1e-3)
     assert not any("is full" in line for line in verdict(quiet, expected_plans(quiet, 0.0), None))
+
+
+def test_the_limit_of_a_link_is_what_it_carries_beside_heartbeats() -> None:
+    given = system(devices=1, servers=1, arrivals_per_s=12.0, link_s=0.05, device_s=(1e-4, 0.2))
+    given = replace(given, heartbeat_load=np.array([0.4]))
+    about = [line for line in verdict(given, expected_plans(given, 0.0), None) if line.startswith("cloud: ")]
+    # Of the 0.6 that heartbeats leave, 12 / s of 0.1 s each take 1.2 times as much: in all 0.4 + 0.6 x 1.2.
+    assert "the link end-cloud is full (load 112%)" in about[0]
+    assert "its limit is 10 requests per second" in about[0]
 
 
 def test_where_no_scheduler_keeps_up_the_closest_is_named_and_what_it_needs() -> None:

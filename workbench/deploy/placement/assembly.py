@@ -105,7 +105,7 @@ def assemble(
         thresholds=tuple(stage.threshold for stage in stages.stages), busy=file.place.busy,
         cut=None if file.place.models else best_cut(bundle, sending, at=cut_at),
         has_own_models=bool(file.place.models), links_s=features.links_s, links_raw_s=raw.links_s,
-        heartbeat_s=sending.heartbeat_s,
+        heartbeat_s=sending.heartbeat_s, heartbeat_load=sending.heartbeat_load,
     ), max(spread for _, spread in times)  # fmt: skip
 
 

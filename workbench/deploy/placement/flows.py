@@ -40,7 +40,7 @@ class Outcome:
         bytes_per_sample: Bytes that leave the first tier for a request, in the mean.
         joules_per_sample: Energy of the first tier for a request, as far as it is known.
         load: For each tier, the share of the time that its machines compute.
-        link_load: For each link that is used, the share of the time that it carries requests.
+        link_load: For each link that is used, the share of the time that it carries requests and heartbeats.
     """
 
     response_s: np.ndarray

@@ -7,7 +7,7 @@ it did. Which requests are sent is left to `policies`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -25,18 +25,38 @@ def num_links(system: System) -> list[int]:
 
 
 def link_loads(system: System, links_s: np.ndarray, sent_per_s: float) -> dict[str, float]:
-    """Return the share of the time that links are occupied, by the tiers that they join.
+    """Return the share of the time that links carry requests and heartbeats, by the tiers that they join.
 
     Args:
         system: The system.
-        links_s: How long each link is occupied by a request.
+        links_s: How long each link is occupied by a request, in the time that heartbeats leave.
         sent_per_s: Requests per second that are sent to the last tier, in all.
     """
+    beats = system.heartbeat_load
+    return _by_link(system, beats + (1.0 - beats) * _request_loads(system, links_s, sent_per_s))
+
+
+def without_heartbeats(system: System, loads: Mapping[str, float]) -> dict[str, float]:
+    """Return the share of the time that links carry requests, of the time that heartbeats leave.
+
+    It is 1 where a link is full, as its whole load is, and grows with the requests, as that does not.
+
+    Args:
+        system: The system.
+        loads: Loads as `link_loads` returns them.
+    """
+    beats = _by_link(system, np.broadcast_to(system.heartbeat_load, len(system.names) - 1))
+    return {name: (load - beats[name]) / (1.0 - beats[name]) for name, load in loads.items()}
+
+
+def _request_loads(system: System, links_s: np.ndarray, sent_per_s: float) -> np.ndarray:
+    """Return for each link the share of the time that heartbeats leave in which it carries requests."""
+    return sent_per_s * links_s / np.array(num_links(system))
+
+
+def _by_link(system: System, values: np.ndarray) -> dict[str, float]:
     names = zip(system.names, system.names[1:], strict=False)
-    return {
-        f"{one}-{other}": sent_per_s * float(link_s) / number
-        for (one, other), link_s, number in zip(names, links_s, num_links(system), strict=False)
-    }
+    return {f"{one}-{other}": value for (one, other), value in zip(names, values.tolist(), strict=False)}
 
 
 def link_waits(
@@ -78,7 +98,7 @@ def bounded_waits(system: System, there_s: np.ndarray, share: float, longest_s: 
         longest_s: The wait from which a request is not sent.
     """
     rate, first_s = system.total_per_s * share, float(system.stage_s[0, 0])
-    loads = np.array([*link_loads(system, system.links_s, rate).values(), 0.0])
+    loads = np.append(_request_loads(system, system.links_s, rate), 0.0)
     slowest, mean_s = int(np.argmax(loads)), float(there_s.mean())
     if loads[slowest] <= rate * mean_s / system.counts[-1]:
         queue = bounded_wait(rate, mean_s, system.counts[-1], longest_s)

@@ -6,14 +6,14 @@ Reading the system from files is left to `assembly`, printing to the command lin
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from workbench.deploy.placement.flows import Outcome
 from workbench.deploy.placement.labels import early_at
-from workbench.deploy.placement.link_queues import link_loads
+from workbench.deploy.placement.link_queues import link_loads, without_heartbeats
 from workbench.deploy.placement.played_queues import draw_requests
 from workbench.deploy.placement.schedulers import Policy, policies_for
 from workbench.deploy.placement.system import System
@@ -167,7 +167,7 @@ def about_full(system: System, outcome: Outcome, times_s: Sequence[float]) -> st
     times = "times grow with the requests" if has_steady_times else f"there are no steady times ({MISSING})"
     return (
         f"{busiest} {what} (load {format_percent(loads[busiest])}), so that its queue grows without end and "
-        f"{times}; its limit is {format_rate(system.arrivals_per_s / loads[busiest])} requests per second "
+        f"{times}; its limit is {format_rate(_limits_per_s(system, outcome)[busiest])} requests per second "
         f"and machine of {system.names[0]}."
     )
 
@@ -196,7 +196,7 @@ def _about_too_many(system: System, plans: Sequence[Plan]) -> str:
     """Return which scheduler comes closest where none keeps up, and what would make the requests fit."""
     closest = min(plans, key=lambda plan: (plan.outcome.highest_load, sum(_loads(plan.outcome).values())))
     first, now = system.names[0], format_rate(system.arrivals_per_s)
-    limit = format_rate(system.arrivals_per_s / closest.outcome.highest_load)
+    limit = format_rate(min(_limits_per_s(system, closest.outcome).values()))
     needs = []
     for name, load in _loads(closest.outcome).items():
         if load >= 1.0:
@@ -212,6 +212,15 @@ def _about_too_many(system: System, plans: Sequence[Plan]) -> str:
 def _loads(outcome: Outcome) -> dict[str, float]:
     """Return the load of each tier and of each link that is used, by what it is called in a sentence."""
     return outcome.load | {f"the link {name}": load for name, load in outcome.link_load.items()}
+
+
+def _limits_per_s(system: System, outcome: Outcome) -> dict[str, float]:
+    """Return with how many requests per second and machine of the first tier each tier and link is full."""
+    of_requests = replace(outcome, link_load=without_heartbeats(system, outcome.link_load))
+    return {
+        name: system.arrivals_per_s / load if load > 0 else np.inf
+        for name, load in _loads(of_requests).items()
+    }
 
 
 def _about_cut(system: System) -> str:
@@ -250,10 +259,11 @@ def _about_changes(system: System) -> list[str]:
     goes_on = system.exits > 0
     loads = link_loads(system, system.links_s, system.total_per_s * float(goes_on.mean()))
     busiest = max(loads, key=loads.__getitem__)
-    if loads[busiest] > 0:
+    of_requests = without_heartbeats(system, loads)[busiest]
+    if of_requests > 0:
         lines.append(
             f"With end-cloud, the link {busiest} has the load {format_percent(loads[busiest])}; its limit is "
-            f"{format_rate(system.arrivals_per_s / loads[busiest])} requests per second and machine of "
+            f"{format_rate(system.arrivals_per_s / of_requests)} requests per second and machine of "
             f"{system.names[0]}."
         )
     if goes_on.any() and system.can_finish_here:

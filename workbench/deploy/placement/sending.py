@@ -76,7 +76,7 @@ class Sending:
         return Sent(
             self.ways(num_bytes) + is_far * (sender_s[0] + (idle_s[0] + idle_s) / 2), is_far * receiver_s,
             is_far * num_bytes, joules * num_bytes + is_far * sender_s[0] * (tiers[0].power or 0.0),
-            self._links_s(num_bytes) / np.maximum(1.0 - self._heartbeat_load(), _MIN_SHARE),
+            self._links_s(num_bytes) / np.maximum(1.0 - self.heartbeat_load, _MIN_SHARE),
         )  # fmt: skip
 
     def ways(self, num_bytes: float) -> np.ndarray:
@@ -93,16 +93,17 @@ class Sending:
         return heartbeat_s(self.file, self.folder, self._counts, answering_s.tolist())
 
     @property
+    def heartbeat_load(self) -> np.ndarray:
+        """For each link, the share of the time that it carries heartbeats to all further tiers."""
+        return beats_per_link(self._counts) * self._links_s(HEADER_BYTES) / self.heartbeat_s
+
+    @property
     def _counts(self) -> list[int]:
         return [tier.count for tier in self.file.tiers.values()]
 
     def _links_s(self, num_bytes: float) -> np.ndarray:
         """Return how long each link is occupied by a frame."""
         return occupied_s(num_bytes, self.file, self.folder)
-
-    def _heartbeat_load(self) -> np.ndarray:
-        """Return the share of the time that each link carries heartbeats to all further tiers."""
-        return beats_per_link(self._counts) * self._links_s(HEADER_BYTES) / self.heartbeat_s
 
     def bytes_of(self, num_values: int, dtype: str) -> int:
         """Return the bytes of a frame with so many numbers of a type."""

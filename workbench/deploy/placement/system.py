@@ -91,6 +91,7 @@ class System:
             there are no groups.
         has_own_models: Whether the first tier has one model and the last another, which takes inputs, too.
         heartbeat_s: How often each machine of the first tier sends a heartbeat to every further tier.
+        heartbeat_load: For each link, the share of the time that it carries heartbeats.
     """
 
     names: tuple[str, ...]
@@ -119,6 +120,7 @@ class System:
     group_threshold: float | None = None
     has_own_models: bool = False
     heartbeat_s: float = np.inf
+    heartbeat_load: np.ndarray | float = 0.0
 
     def as_cut(self) -> tuple[Self, str]:
         """Return it without early exits, and the scheduler that places the model as it is cut."""
