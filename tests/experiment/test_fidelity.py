@@ -90,3 +90,9 @@ def test_what_cannot_work_is_refused_in_words(changes: dict[str, Any], field: st
 def test_what_a_model_cannot_do_is_refused(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(ExperimentError, match=words):
         make_model(**changes)
+
+
+def test_a_wrong_fidelity_is_named_as_it_was_written() -> None:
+    with pytest.raises(ExperimentError) as caught:
+        make_model(fidelity={"samples": [0.1, 2]})
+    assert caught.value.field == "fidelity.samples"

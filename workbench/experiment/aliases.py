@@ -80,6 +80,10 @@ def written_names(fields: Mapping[str, Any]) -> dict[str, str]:
     for name in searched:
         if name in ALIASES and ALIASES[name][1] not in searched:
             found[f"search.{ALIASES[name][1]}"] = f"search.{name}"
+    for name in fidelity if isinstance(fidelity := fields.get("fidelity"), Mapping) else ():
+        ours = ALIASES[name][1] if name in ALIASES else name
+        if not {name, ours} & set(searched):
+            found[f"search.{ours}"] = f"fidelity.{name}"
     return found
 
 
