@@ -23,10 +23,12 @@ from tests.builders.recorded_runs import (
     trial_events,
 )
 from tests.services.shell import Shell
+from workbench import runs
 from workbench.cli.exit_codes import exit_code_of_run
 from workbench.events import AttemptEnded, CheckpointSaved, Noted, TrialStarted
 from workbench.experiment import Experiment
 from workbench.history import History
+from workbench.runs import Run
 from workbench.store import RunWriter, Store
 
 
@@ -131,6 +133,32 @@ def test_a_run_that_is_found_learns_nothing_new_and_that_is_said(shell: Shell) -
     code, out, err = shell(*again, "--warm-start", new)
     assert (code, out) == (0, f"already complete: digits-small as {run_id}\n")
     assert f"was started without --warm-start {new} and does not learn from it" in err
+
+
+def test_a_run_that_another_shell_stores_meanwhile_is_followed_like_one_that_was_there(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (shell.folder / "x.yaml").write_text(Experiment(**EXPERIMENT).to_yaml())
+    find, looked = runs.find_same_run, []
+
+    def store_after_the_first_look(experiment: Experiment, run_id: str, *, store: Store) -> Run | None:
+        found = find(experiment, run_id, store=store)
+        if not looked:
+            store.create_run(experiment, run_id=run_id)
+            append(store, run_id, [*begin(), *trial_events(0, at_s=1), *finish(5)])
+        looked.append(found)
+        return found
+
+    monkeypatch.setattr(runs, "find_same_run", store_after_the_first_look)
+    code, out, err = shell("sweep", str(shell.folder / "x.yaml"), "--run-id", "same", "--detach")
+    assert (code, out) == (0, "already complete: digits-small as same\n"), err
+    assert looked[0] is None
+    (shell.folder / "y.yaml").write_text(Experiment(**EXPERIMENT, seed=1).to_yaml())
+    looked.clear()
+    monkeypatch.setattr(runs, "find_same_run", lambda *_, **__: None)
+    code, _, err = shell("sweep", str(shell.folder / "y.yaml"), "--run-id", "same", "--detach")
+    assert code != 0
+    assert "run same exists already" in err
 
 
 def test_a_command_for_a_lost_run_states_when_it_is_carried_out(shell: Shell) -> None:

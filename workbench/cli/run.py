@@ -37,6 +37,7 @@ from workbench.cli.options import (
 )
 from workbench.cli.output import print_json, print_note
 from workbench.cli.remote import remote_capable
+from workbench.errors import StoreError
 
 if TYPE_CHECKING:
     from workbench.runs import Run
@@ -79,25 +80,38 @@ def sweep(
         _enter(store, like)
     else:
         experiment = runs.read_experiment(file, settings)
-    if run_id is not None and (found := runs.find_same_run(experiment, run_id, store=store)) is not None:
-        return _continue_same(
-            found, warm_start, detach=detach, launcher=launcher, address=address, as_json=as_json
-        )
+
+    def same_run() -> Run | None:
+        return None if run_id is None else runs.find_same_run(experiment, run_id, store=store)
+
+    continue_same = functools.partial(
+        _continue_same, warm_start=warm_start, detach=detach, launcher=launcher, address=address,
+        as_json=as_json,
+    )  # fmt: skip
+    if (found := same_run()) is not None:
+        return continue_same(found)
     earlier = runs.find_earlier_runs(warm_start, experiment, store=store)
     if runs.SIMILAR_RUNS in warm_start:
         print_note(f"learning from {', '.join(earlier)}" if earlier else "no similar run to learn from")
-    run = runs.create(
-        experiment, store=store, run_id=run_id, launcher=launcher, address=address, warm_start=earlier,
-        like=like,
-    )  # fmt: skip
-
+    try:
+        run = runs.create(
+            experiment, store=store, run_id=run_id, launcher=launcher, address=address, warm_start=earlier,
+            like=like,
+        )  # fmt: skip
+    except StoreError:
+        if (found := same_run()) is None:
+            raise
+        if found.state != "waiting":  # another process has stored it meanwhile, and drives it
+            return continue_same(found)
+        run = found
     if detach and address is None:  # a wrong address belongs beside what was typed
         announce(run)
 
     def drive() -> None:
-        runs.start(run, launcher=launcher, address=address, warm_start=earlier)
+        if not run.is_under_way:
+            runs.start(run, launcher=launcher, address=address, warm_start=earlier)
 
-    return _start_and_follow(run, drive, launcher, detach=detach, as_json=as_json)
+    return _start_and_follow(run, drive, launcher, detach=detach, as_json=as_json, is_driven=run.is_under_way)
 
 
 def _enter(store: Store, run_id: str) -> None:
