@@ -120,6 +120,20 @@ def test_targets_that_are_missing_rare_or_uneven_are_told():
         assert part in told
 
 
+def test_classes_of_whole_numbers_stay_whole_beside_missing_targets(tmp_path):
+    table = frame().assign(y=[None, *[0, 1, 2] * 13])
+    assert table["y"].dtype == "float64"
+    table.to_csv(tmp_path / "table.csv", index=False)
+    for data in (table, tmp_path / "table.csv"):
+        problem = read_problem(data, "y")
+        assert problem.class_names == ("0", "1", "2")
+        assert [repr(label) for label in problem.labels] == ["0", "1", "2"]
+    # Without the row that has none, the column may still be of floating-point numbers.
+    samples = table.iloc[1:]
+    assert read_labelled(samples, "y", problem.labels)[1].tolist() == [0, 1, 2] * 13
+    assert read_labelled(samples.astype({"y": int}), "y", (0.0, 1.0, 2.0))[1].tolist() == [0, 1, 2] * 13
+
+
 def test_dates_are_classes_and_no_number_only_where_that_is_said():
     days = frame().assign(y=pd.to_datetime(["2026-01-01", "2026-02-01"] * 20))
     assert read_problem(days, "y", task="classification").class_names == ("2026-01-01", "2026-02-01")

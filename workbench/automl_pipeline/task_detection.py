@@ -23,7 +23,7 @@ from workbench.data.leaks import find_leaks
 from workbench.data.number_texts import number_text_of
 from workbench.data.options import existing_path
 from workbench.data.table_files import check_columns, column_of, read_table
-from workbench.data.tables import detect_task, number_classes, read_targets
+from workbench.data.tables import are_whole, detect_task, number_classes, read_targets
 from workbench.errors import ArgumentError, DataError
 from workbench.formatting import format_count
 
@@ -154,11 +154,12 @@ def read_labelled(data: Any, target: str | None, labels: tuple[Any, ...]) -> tup
         raise DataError("some samples have no target", field="target", next_step="Leave them out.")
     if not labels:
         return samples, numbers_of(targets)
-    numbers = {str(label): number for number, label in enumerate(labels)}
-    unknown = sorted(set(targets.astype(str)) - numbers.keys())
+    numbers = {_name_of_class(label): number for number, label in enumerate(labels)}
+    names = [_name_of_class(value) for value in targets]
+    unknown = sorted(set(names) - numbers.keys())
     if unknown:
         raise DataError(f"{unknown[0]!r} is not a class of the model", field="target", allowed=list(numbers))
-    return samples, np.array([numbers[text] for text in targets.astype(str)], dtype=np.int64)
+    return samples, np.array([numbers[name] for name in names], dtype=np.int64)
 
 
 def take(samples: Any, indices: np.ndarray) -> Any:
@@ -335,9 +336,17 @@ def _as_texts(values: np.ndarray) -> np.ndarray:
 
 
 def _drop_without_target(samples: Any, targets: pd.Series) -> tuple[Any, pd.Series, int]:
-    known = targets.notna().to_numpy()
-    kept = np.flatnonzero(known)
-    return take(samples, kept), targets.iloc[kept].reset_index(drop=True), int((~known).sum())
+    is_known = targets.notna().to_numpy()
+    kept = np.flatnonzero(is_known)
+    known = targets.iloc[kept].reset_index(drop=True)
+    if len(kept) < len(targets) and are_whole(known):
+        known = known.astype("int64")
+    return take(samples, kept), known, int((~is_known).sum())
+
+
+def _name_of_class(value: Any) -> str:
+    """Return how a class is compared with others: 1 and 1.0 are the same, which gaps in a column exchange."""
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
 def _drop_rare(

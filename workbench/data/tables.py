@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 # A whole-number target with more distinct values than this is treated as a quantity, not as classes.
 MAX_DETECTED_CLASSES = 20
+_MAX_WHOLE = 2**53
+"""Beyond it floating-point numbers are no longer exact."""
 # Of a larger text file only the first rows are read to find its task.
 _MAX_READ_BYTES = 64 * 2**20
 _NUM_FIRST_ROWS = 50_000
@@ -143,10 +145,10 @@ class TableOptions(DatasetOptions):
         # As it was read: without its markers, a column of numbers in text would be one of text.
         targets = read_targets(column_of(table, self.target), self.given_task)
         known = table.assign(**{self.target: targets}).dropna(subset=[self.target])
-        # Beside missing ones whole numbers are read as 0.0 and 1.0, which would be the names of the classes.
         values = column_of(known, self.target)
-        is_whole = values.dtype.kind == "f" and bool(((values.mod(1) == 0) & (values.abs() <= 2**53)).all())
-        return known.astype({self.target: "int64"}) if is_whole and len(known) < len(table) else known
+        return (
+            known.astype({self.target: "int64"}) if len(known) < len(table) and are_whole(values) else known
+        )
 
     @property
     def _named_columns(self) -> dict[str, Iterable[str]]:
@@ -306,6 +308,19 @@ def read_targets(target: pd.Series, task: Task | None) -> pd.Series:
     numbers = pd.Series(form.parse_all(target), index=target.index, name=target.name)
     known = numbers.notna()
     return numbers if (task or detect_task(numbers.dropna())) == "regression" else target.where(known)
+
+
+def are_whole(target: pd.Series) -> bool:
+    """Return whether known targets are whole numbers that were read as 0.0 and 1.0, as beside missing ones.
+
+    These would be the names of the classes.
+
+    Args:
+        target: The column to predict, without missing values.
+    """
+    if target.dtype.kind != "f":
+        return False
+    return bool(((target.mod(1) == 0) & (target.abs() <= _MAX_WHOLE)).all())
 
 
 def detect_task(target: pd.Series) -> Task:
