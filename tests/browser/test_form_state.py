@@ -229,3 +229,26 @@ def test_with_the_colours_of_the_system_what_is_chosen_wrong_and_focused_is_stil
     assert style(trials, "borderTopStyle") != right
     page.keyboard.press("Shift+Tab")
     assert style(page.locator(":focus"), "outlineStyle", "outlineWidth") == ["solid", "2px"]
+
+
+def test_a_started_run_comes_into_view_and_does_not_jump_there_again(page, kernel) -> None:
+    open_form(page, kernel)
+    run = show(page, "Run")
+    live = page.locator(".workbench-form-live")
+    run.get_by_role("button", name="Start the run").evaluate("(button) => button.click()")
+    live.wait_for()
+    until(page, lambda: page.evaluate("() => scrollY") > 0)
+    box = live.bounding_box()
+    assert 0 <= box["y"] < box["y"] + box["height"] <= page.viewport_size["height"]
+    page.evaluate("() => scrollTo(0, 0)")
+    enter(run.get_by_label("Trials", exact=True), "3")
+    until(page, lambda: "trials: 3" in page.get_by_label("The experiment as YAML").input_value())
+    show(page, "Model")
+    show(page, "Run")
+    assert page.evaluate("() => scrollY") == 0
+
+
+def test_the_text_is_set_in_columns_as_yaml_and_python_need_it(page, kernel) -> None:
+    open_form(page, kernel)
+    font = page.get_by_label("The experiment as YAML").evaluate("(text) => getComputedStyle(text).fontFamily")
+    assert "mono" in font.lower()

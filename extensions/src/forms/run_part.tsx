@@ -47,6 +47,15 @@ export function RunPart({ form, model, modelCheck, runId }: RunPartProps) {
   const sections = form
     .state!.sections.filter((one) => !ELSEWHERE.has(one.name) && (one.items || one.fields.length))
     .sort((first, second) => placeOf(first.name) - placeOf(second.name));
+  const end = useRef<HTMLDivElement>(null);
+  const status = form.answer("start")?.status;
+  const seen = useRef<{ status?: string; runId: string }>({ runId });
+  useEffect(() => {
+    // The settings fill the screen: what a start does would happen below it, where nobody looks.
+    const isNews = status === "working" ? seen.current.status !== status : seen.current.runId !== runId;
+    if (isNews) end.current?.lastElementChild?.scrollIntoView({ block: "nearest" });
+    seen.current = { status, runId };
+  }, [status, runId]);
   return (
     <>
       {sections.map((section) => (
@@ -54,10 +63,12 @@ export function RunPart({ form, model, modelCheck, runId }: RunPartProps) {
           {section.items ? <ListSection form={form} section={section} list={section.items} /> : undefined}
         </FoldedSection>
       ))}
-      <Start form={form} modelCheck={modelCheck} />
-      {runId ? (
-        <LiveRun key={runId} model={model} runId={runId} snapshot={form.answer("start")?.result?.snapshot ?? ""} />
-      ) : null}
+      <div class="workbench-form-end" ref={end}>
+        <Start form={form} modelCheck={modelCheck} />
+        {runId ? (
+          <LiveRun key={runId} model={model} runId={runId} snapshot={form.answer("start")?.result?.snapshot ?? ""} />
+        ) : null}
+      </div>
     </>
   );
 }
@@ -195,5 +206,5 @@ function Preflight({ result }: { result: PreflightReport }) {
 export function LiveRun({ model, runId, snapshot }: { model: KernelModel; runId: string; snapshot: string }) {
   const element = useRef<HTMLDivElement>(null);
   useEffect(() => showRun(element.current!, model, { run: runId, snapshot, height: HEIGHT_PX }), []);
-  return <div class="workbench-form-live" ref={element} />;
+  return <div class="workbench-form-live" style={{ minBlockSize: `${HEIGHT_PX}px` }} ref={element} />;
 }
