@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import socket
 import stat
@@ -13,6 +14,7 @@ import pytest
 
 from workbench.artifacts import open_artifacts
 from workbench.cli.doctor_exposure import find_exposures
+from workbench.cli.entry import run_command
 from workbench.experiment import Experiment
 from workbench.head import local_head
 from workbench.head.exposure import Listener, listeners, readable_by_others
@@ -59,6 +61,20 @@ def test_in_a_folder_that_is_open_the_store_and_its_files_are_not(open_folder: P
     make_run(open_folder)
     found = readable_by_others(open_folder.rglob("*"))
     assert [(path.name, path.stat().st_size) for path in found] == [("store.sqlite.lock", 0)]
+
+
+def test_the_doctor_makes_no_folder_that_it_then_warns_of(
+    open_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("WORKBENCH_STORE", str(open_folder / "store.sqlite"))
+    monkeypatch.setenv("WORKBENCH_ARTIFACTS", str(open_folder / "kept" / "artifacts"))
+    monkeypatch.setenv("WORKBENCH_HOME", str(open_folder / "home"))
+    Store.open().close()
+    run_command(["doctor", "--json"])
+    texts = [each["text"] for each in json.loads(capsys.readouterr().out)["findings"]]
+    assert any(text.startswith(str(open_folder / "kept" / "artifacts")) for text in texts)
+    assert not [text for text in texts if f"can read {open_folder}" in text]
+    assert (open_folder / "kept" / "artifacts").stat().st_mode & 0o777 == 0o700
 
 
 def test_a_place_that_somebody_made_for_a_team_keeps_its_rights(open_folder: Path) -> None:

@@ -259,6 +259,7 @@ def _check_run(store: Store, row: RunRow) -> Finding | None:
 
 def _check_artifacts(artifacts: Artifacts) -> Finding:
     try:
+        artifacts.claim()
         artifacts.prepare()
         artifacts.probe()
     except WorkbenchError as error:

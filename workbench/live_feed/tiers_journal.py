@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
+from workbench.artifacts.local import make_private
 from workbench.errors import Problem, WorkbenchError
 from workbench.live_feed.tiers_picture import (
     SchedulerPoint,
@@ -64,7 +65,7 @@ class TiersJournal:
         self._before: list[dict[str, float]] | None = None
         self._began_s = time.monotonic()
         path = journal_path(file)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_private(path.parent)
         # A new file under the old name: who reads the old one notices, and who still writes it harms nobody.
         beginning = path.with_name(f"{path.name}.{os.getpid()}")
         self._file = beginning.open("w", encoding="utf-8", buffering=1)

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from workbench.artifacts.local import make_private
 from workbench.deploy.compression.latency import Comparison
 from workbench.deploy.device import time_model
 from workbench.files import write_atomically
@@ -104,5 +105,5 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _write(path: Path, kept: Mapping[str, Any]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_private(path.parent)
     write_atomically(path, json.dumps(kept))
