@@ -62,3 +62,11 @@ def test_of_many_files_some_are_read_evenly_spread(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(image_headers, "_fault_of", opened.append)
     check_headers(files)
     assert sorted(opened) == [files[index] for index in (0, 3, 7, 11)]
+
+
+@pytest.mark.parametrize("client_folders", [False, True])
+def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path: Path, client_folders: bool) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    options = check_options("images", {"path": str(tmp_path / "file"), "client_folders": client_folders})
+    with pytest.raises(DataError, match="file is not a folder"):
+        options.check_source()

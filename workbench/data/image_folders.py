@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import NamedTuple
 
@@ -47,14 +48,31 @@ def part_names(folder: Path) -> dict[str, str]:
     return _named_parts(found, str(folder))
 
 
+def version_of(folder: Path, client_folders: bool) -> tuple[int, ...]:
+    """Return what changes when files are added to the folders of classes, or are removed.
+
+    Raises:
+        DataError: If it is not a folder.
+    """
+    _check_folder(folder)
+    upper = folder.iterdir() if client_folders else (folder / name for name in part_names(folder).values())
+    below = (each.iterdir() for each in (folder, *upper) if each.is_dir())
+    folders = [folder, *sorted(entry for entries in below for entry in entries if entry.is_dir())]
+    return tuple(each.stat().st_mtime_ns for each in folders)
+
+
+def _check_folder(folder: Path) -> None:
+    if not folder.is_dir():
+        raise DataError(f"{folder} is not a folder", field="data.path", allowed="one folder for each class")
+
+
 def list_folder(folder: Path) -> Listed:
     """Return the images of a folder with a folder for each class.
 
     Raises:
         DataError: If there are fewer than two, or one is empty.
     """
-    if not folder.is_dir():
-        raise DataError(f"{folder} is not a folder", field="data.path", allowed="one folder for each class")
+    _check_folder(folder)
     class_folders = sorted(entry for entry in folder.iterdir() if entry.is_dir() and entry.name[0] != ".")
     if len(class_folders) < 2:
         raise DataError(
@@ -65,7 +83,11 @@ def list_folder(folder: Path) -> Listed:
     files: list[str] = []
     targets: list[int] = []
     for number, class_folder in enumerate(class_folders):
-        found = sorted(str(file) for file in class_folder.rglob("*") if file.suffix.lower() in ENDINGS)
+        # There may be millions of files, each of which costs three times as much as a Path.
+        found = sorted(
+            os.path.join(place, name) for place, _, names in os.walk(class_folder) for name in names
+            if os.path.splitext(name)[1].lower() in ENDINGS
+        )  # fmt: skip
         if not found:
             raise DataError(
                 f"the class {class_folder.name} has no image",
@@ -86,6 +108,7 @@ def list_clients(folder: Path) -> tuple[Listed, np.ndarray]:
     Raises:
         DataError: If one has no image, or there are fewer than two classes.
     """
+    _check_folder(folder)
     clients = sorted(entry for entry in folder.iterdir() if entry.is_dir() and entry.name[0] != ".")
     found = [
         (str(file), file.relative_to(client).parts[0], number)

@@ -6,7 +6,6 @@ A folder may hold millions of files on a slow disk: some of them are read, evenl
 from __future__ import annotations
 
 import time
-from pathlib import Path
 
 import numpy as np
 
@@ -49,12 +48,6 @@ def check_headers(files: list[str]) -> None:
         f"{files[first]} cannot be read as an image: {broken[first]}{more}", field="data.path",
         next_step="Repair the file or move it out of the folder.",
     )  # fmt: skip
-
-
-def version_of(folder: Path) -> tuple[int, ...]:
-    """Return what changes when files are added to a folder, or to those in it, or are removed."""
-    folders = [folder, *(entry for depth in ("*/", "*/*/") for entry in sorted(folder.glob(depth)))]
-    return tuple(each.stat().st_mtime_ns for each in folders)
 
 
 def _fault_of(path: str) -> str | None:

@@ -23,8 +23,9 @@ from workbench.data.image_folders import (
     list_folder,
     list_remote,
     part_names,
+    version_of,
 )
-from workbench.data.image_headers import check_headers, version_of
+from workbench.data.image_headers import check_headers
 from workbench.data.options import DatasetOptions, existing_path
 from workbench.data.reading import Reading, some_of
 from workbench.data.shard_server import fetcher
@@ -74,7 +75,7 @@ class ImagesOptions(DatasetOptions):
         """Refuse a URL that leads nowhere, and broken files; see DatasetOptions.check_source."""
         if not is_url(self.path):
             folder = existing_path(Path(self.path))
-            return _check_files(folder, self.client_folders, version_of(folder))
+            return _check_files(folder, self.client_folders, version_of(folder, self.client_folders))
         place = open_artifacts(self.path)
         try:
             is_there = place.exists("")
