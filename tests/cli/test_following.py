@@ -249,8 +249,8 @@ def test_lines_tell_attempts_and_notes(shell: Shell) -> None:
     code, out, _ = shell("follow", run_id)
 
     assert "trial 1 stopped: the run ended\n" in out
-    assert "trial 0 waiting: attempt 1 lost: worker 99 was killed\n" in out
-    assert "attempt 2 lost: worker 100 died; retry 1 of 2 follows from its last checkpoint\n" in out
+    assert "trial 0 waiting: attempt 1 failed (lost): worker 99 was killed\n" in out
+    assert "attempt 2 failed (lost): worker 100 died; retry 1 of 2 follows from its last checkpoint\n" in out
     assert re.search(r"trial 0 failed \(lost\): .*; it had 1 retry \(resources.max_retries\)\n", out)
     assert "trial 0 running again (attempt 2) from its checkpoint lr=0.01 width=16\n" in out
     assert "warning: the disk is nearly full\n" in out

@@ -200,14 +200,15 @@ def test_show_tells_the_plan_and_what_trials_went_on_from(shell: Shell) -> None:
             )
             plan = PLAN | {"workers": 2, "accumulation": 1, "strategy": "ddp"}
             again = TrialStarted(trial=number, attempt=1, worker_pids=[98, 99], plan=plan)
-            events += [proposed, started, lost, again, *rest]
+            lost_again = lost.model_copy(update={"attempt": 1})
+            events += [proposed, started, lost, again, *([lost_again, again] * number), *rest]
         append(store, run_id, [*events, *finish(9)])
 
     code, out, _ = shell("show", run_id)
     assert code == 0
-    assert "trials 0, 1: lost: the driver ended" in out
+    assert "What interrupted trials\n  trials 0, 1: lost: the driver ended (3 times)" in out
     assert "global batch 64 = 32 x 1 accumulated x 2 workers, fp32, ddp" in out
-    shown = shell.json("show", run_id)["trials"][1]
+    shown = shell.json("show", run_id)["trials"][0]
     assert shown["attempts"] == 2
     assert shown["setbacks"] == [
         {"attempt": 0, "reason": "lost", "message": "the driver ended\nas process 12", "next_plan": {}}

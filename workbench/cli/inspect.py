@@ -339,7 +339,7 @@ def _print_verdicts(console: Any, history: History) -> None:
 
 
 def _print_setbacks(console: Any, history: History) -> None:
-    """Print what trials recovered from: what ended one of their attempts, but not the trial."""
+    """Print what ended attempts of trials, but not the trials."""
     grouped: dict[str, list[int]] = {}
     for trial in history.trials.values():
         for setback in trial.setbacks:
@@ -349,7 +349,12 @@ def _print_setbacks(console: Any, history: History) -> None:
                 )
         for resize in trial.resizes:
             grouped.setdefault(resize.describe(), []).append(trial.number)
-    _print_grouped(console, "What trials recovered from", grouped)
+    counted = {}
+    for what, numbers in grouped.items():
+        trials = list(dict.fromkeys(numbers))
+        times = f" ({len(numbers)} times)" if len(numbers) > len(trials) else ""
+        counted[what + times] = trials
+    _print_grouped(console, "What interrupted trials", counted)
 
 
 def _print_failures(console: Any, history: History) -> None:

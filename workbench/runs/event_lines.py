@@ -112,7 +112,7 @@ class Narrator:
             case AttemptEnded(reason="stopped"):  # it continues only when the run is resumed
                 return f"trial {event.trial} stopped: {first_line(event.message)}"
             case AttemptEnded():
-                why = f"attempt {event.attempt + 1} {event.reason}: {first_line(event.message)}"
+                why = f"attempt {event.attempt + 1} failed ({event.reason}): {first_line(event.message)}"
                 return f"trial {event.trial} waiting: {why}{self._next_attempt(event)}"
             case ResizeMeasured():
                 return f"trial {event.trial} {self._history.trials[event.trial].resizes[-1].describe()}"
