@@ -256,6 +256,8 @@ export interface RunDetail {
   best: Best | null;
   /** None with one objective. */
   front: Front | null;
+  /** Why there is no best trial, as a sentence. */
+  no_best?: string | null;
   chosen_by_hand?: Chosen | null;
   /** The most frequent first. */
   failures: Failure[];
@@ -277,7 +279,7 @@ export interface RunDetail {
   figures: string[];
   /** The advice. */
   card: AdviceCard | null;
-  /** The last line of its log while it runs without a trial or advice. */
+  /** The last line of its log before a trial or advice. */
   latest?: string | null;
   /** Share of its events read so far; None once all are. */
   loading: number | null;

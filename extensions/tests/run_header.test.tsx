@@ -21,6 +21,15 @@ test("the header shows state, progress and best value, and a lost run as an erro
   assert.match(container.textContent!, /there is no run a.*Choose another one/s);
 });
 
+test("a run that ended without a result states why, and offers more time first", () => {
+  const offers = [buildOffer("report", "Report"), buildOffer("extend", "Extend")];
+  const run = buildRun({ state: "complete", reason: "time", best: null, no_best: "No trial is complete.", offers });
+  const { container } = render(<Head controller={buildController({ run }).controller} />);
+  assert.match(container.textContent!, /best.*–No trial is complete\./s);
+  assert.ok(screen.getByRole("button", { name: "Extend…" }));
+  assert.equal(screen.queryByRole("button", { name: "Report…" }), null);
+});
+
 test("why a run was stopped stands in the header once", () => {
   const run = buildRun({ state: "stopped", reason: "person", message: "by the user" });
   const { controller } = buildController({ run });

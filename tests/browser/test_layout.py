@@ -306,6 +306,21 @@ LABELS_ON_EACH_OTHER = """(figure) => {
 }"""
 
 
+def test_in_a_narrow_panel_the_reason_of_an_end_wraps(page, jupyter) -> None:
+    ended = RunStateChanged(
+        state="complete",
+        reason="time",
+        message="the time budget of 15 min is used up",
+        time_unix_s=START_UNIX_S + 9,
+    )
+    run_id = store_run(jupyter.store_url, "in time", *trial_events(0, at_s=0, state="stopped"), ended)
+    page.set_viewport_size({"width": 280, "height": 900})
+    open_page(page, jupyter, run_id)
+    page.get_by_text("the time budget of 15 min is used up").wait_for()
+    assert page.locator(".workbench-head").evaluate(BEYOND_THEIR_BOX) == []
+    page.get_by_role("button", name="Extend").wait_for()
+
+
 @pytest.mark.slow
 def test_nothing_is_cut_or_covered_in_a_narrow_panel(page, jupyter) -> None:
     run_id = record_run(jupyter.store_url, name="narrow")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.builders.frames import read_frame
-from tests.builders.recorded_runs import EXPERIMENT, append, begin, record_run, trial_events
+from tests.builders.recorded_runs import EXPERIMENT, append, begin, finish, record_run, trial_events
 from tests.services.waiting import wait_until
 from workbench.errors import RunNotFoundError, StoreError, StoreUnavailableError
 from workbench.events import AdviceRequested, Noted, RunStateChanged
@@ -53,6 +53,21 @@ def test_a_run_without_trials_or_advice_shows_what_is_measured(tmp_path: Path) -
         tail.catch_up()
     detail = run_detail(tail)
     assert (detail.latest, detail.progress) == ("info: the first step time is measured", None)
+
+
+def test_a_run_that_failed_before_any_report_has_no_progress_and_states_why_there_is_no_best(
+    tmp_path: Path,
+) -> None:
+    failed = [event for number in range(2) for event in trial_events(number, at_s=number, state="failed")]
+    proposed, started, *_, ended = trial_events(2, at_s=2, state="stopped")
+    cut = ended.model_copy(update={"values": {}, "step": 0})
+    with Store.open(str(tmp_path / "store.sqlite")) as store:
+        run_id = store.create_run(Experiment(**{**EXPERIMENT, "budget": {"trials": 3}}))
+        append(store, run_id, [*begin(), *failed, proposed, started, cut, *finish(9, "failed", "failures")])
+        tail = RunTail(store, run_id)
+        tail.catch_up()
+    detail = run_detail(tail)
+    assert (detail.progress, detail.no_best) == (0.0, "No trial is complete.")
 
 
 def test_the_list_of_runs_knows_their_progress_and_best_after_a_moment(tmp_path: Path, feed: Feed) -> None:

@@ -201,6 +201,7 @@ class RunDetail(_Response):
     )
     best: Best | None = Field(description="None without one, or with several objectives.")
     front: Front | None = Field(description="None with one objective.")
+    no_best: str | None = Field(default=None, description="Why there is no best trial, as a sentence.")
     chosen_by_hand: Chosen | None = None
     failures: tuple[Failure, ...] = Field(description="The most frequent first.")
     verdicts: tuple[str, ...] = Field(default=(), description="Where much of its time went, and what helps.")
@@ -215,9 +216,7 @@ class RunDetail(_Response):
     archived: bool = False
     figures: tuple[str, ...] = Field(description="Available analysis figures.")
     card: AdviceCard | None = Field(description="The advice.")
-    latest: str | None = Field(
-        default=None, description="The last line of its log while it runs without a trial or advice."
-    )
+    latest: str | None = Field(default=None, description="The last line of its log before a trial or advice.")
     loading: float | None = Field(description="Share of its events read so far; None once all are.")
     offers: tuple[Offer, ...]
 

@@ -11,9 +11,8 @@ from workbench.events import FINISHED_RUN_STATES
 from workbench.experiment.automl import is_automl
 from workbench.experiment.changing import CHANGEABLE, values_of
 from workbench.formatting import format_count, format_value
-from workbench.history import History, failure_groups, only_failures, verdicts_of
+from workbench.history import History, failure_groups, verdicts_of
 from workbench.history.choices import chosen_by_hand, describe_choice
-from workbench.history.failures import began_nothing
 from workbench.live_feed.available_actions import offers_of_run
 from workbench.live_feed.chosen_model import candidates, chosen_model
 from workbench.live_feed.outcome import Best, Chosen, Extreme, Failure, Front, ObjectiveSummary
@@ -131,6 +130,7 @@ def run_detail(tail: RunTail) -> RunDetail:
             num_repeats=len(history.repeats_of(best)),
         ),
         front=_front(history) if has_front else None,
+        no_best=None if tail.is_advice or history.result else history.why_no_best(),
         chosen_by_hand=by_hand and Chosen(trial=by_hand.number, words=describe_choice(history) or ""),
         failures=tuple(
             Failure(
@@ -166,13 +166,15 @@ def _latest(tail: RunTail) -> str | None:
 def _part(row: RunRow, history: History, *, is_advice: bool) -> float | None:
     """Return how far a run is, which is unknown of advice.
 
-    Trials that failed are not progress where nothing else came of the run, nor is time before any began.
+    Trials that failed are no progress where no other one reported anything, nor is time before any began.
     """
     if row.state == "complete":
         return 1.0
     if is_advice:
         return None
-    if row.state == "failed" and (only_failures(history) is not None or began_nothing(history)):
+    if row.state == "failed" and not any(
+        trial.last_step for trial in history.trials.values() if trial.state != "failed"
+    ):
         return 0.0
     return progress_of(history, _driven_until_unix_s(row, history)).part
 

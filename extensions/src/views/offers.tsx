@@ -11,7 +11,9 @@ const LIKELIEST: Offer["kind"][] = ["stop", "resume", "report"];
 export function Offers({ controller, run }: { controller: Controller; run: RunDetail }) {
   const { host, form } = controller;
   const done = run.offers.filter((offer) => offer.done_by !== "nobody");
-  const first = LIKELIEST.map((kind) => done.find((offer) => offer.kind === kind)).find(Boolean);
+  // A run that ended too early to have a result needs more time.
+  const likeliest: Offer["kind"][] = run.state === "complete" && run.no_best ? ["extend", ...LIKELIEST] : LIKELIEST;
+  const first = likeliest.map((kind) => done.find((offer) => offer.kind === kind)).find(Boolean);
   const rest = done.filter((offer) => offer !== first);
   return (
     <div class="workbench-offers" role="group" aria-label="Actions for the run">

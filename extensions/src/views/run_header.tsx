@@ -100,7 +100,7 @@ function Facts({ run, isBrief = false }: { run: RunDetail; isBrief?: boolean }) 
   const { chosen } = run;
   const objective = run.objectives[0];
   const value = chosen ? chosen.value : run.best && objective ? run.best.values[objective.metric] : null;
-  const source = chosen ? chosen.model : run.best ? bestTrial(run.best) : null;
+  const source = chosen ? chosen.model : run.best ? bestTrial(run.best) : (run.no_best ?? null);
   return (
     <dl class={`workbench-facts${ACTIVE.has(run.state) ? " workbench-facts-live" : ""}`}>
       {run.kind === "advice" ? null : run.front && !chosen ? (
