@@ -421,6 +421,26 @@ def test_check_names_the_number_of_trials_that_a_run_gets_without_a_budget(shell
     assert "no limit on trials" in shell("check", str(shell.folder / "timed.yaml"), "--no-step")[1]
 
 
+def test_check_counts_configurations_and_no_fidelity_where_trainings_are_cheap_at_first(shell: Shell) -> None:
+    file = shell.folder / "cheap.yaml"
+    file.write_text(
+        "train: json:dumps\nobjectives: [{metric: y, goal: minimize}]\nsearch: {x: {low: 0, high: 9}}\n"
+        "fidelity: {size: [8, 128]}\nbudget: {trials: 5}\n",
+        encoding="utf-8",
+    )
+    out = shell("check", file, "--no-step")[1]
+    assert "cheap, 1 parameter, 5 configurations, first with size 8 of 128." in out
+
+
+def test_a_run_id_of_another_experiment_is_refused_with_what_learns_from_it(shell: Shell) -> None:
+    run_id = record_run(shell.folder)
+    file = shell.folder / "other.yaml"
+    file.write_text(Experiment(**EXPERIMENT, seed=7).to_yaml(), encoding="utf-8")
+    code, _, err = shell("sweep", file, "--run-id", run_id)
+    assert code == 2
+    assert f"with --warm-start {run_id} the new run learns from it" in err
+
+
 def test_check_notes_that_nothing_is_searched(shell: Shell) -> None:
     text = "train: json:dumps\nobjectives: [{metric: y, goal: minimize}]\nsearch: {lr: 0.1}\n"
     file = shell.folder / "fixed.yaml"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.actions import suggest
 from workbench.errors import ArgumentError, Suggestion
 from workbench.events import RunState, TrialState
+from workbench.experiment.fidelity import Levels
 from workbench.experiment.money_units import describe_money, parse_price
 from workbench.experiment.populations import num_parts
 from workbench.experiment.same_trials import tries_one_configuration
@@ -28,9 +29,14 @@ _STATES: tuple[TrialState, ...] = ("complete", "running", "waiting", "pruned", "
 
 def describe_search(experiment: Experiment) -> str:
     """Write what a run of an experiment will try, in one line."""
-    trials, num_domains = experiment.max_configurations(), len(experiment.search.root)
-    budget = "no limit on trials" if trials is None else format_count(trials, "trial")
-    return f"{experiment.name}, {format_count(num_domains, 'parameter')}, {budget}"
+    trials, num_parameters = experiment.max_configurations(), len(experiment.search.root)
+    noun, first = "trial", ""
+    if (levels := Levels.of(experiment)) is not None:
+        num_parameters -= 1  # the fidelity stands in the search space, too
+        noun = "configuration"
+        first = f", first with {levels.name} {levels.values[0]:g} of {levels.full:g}"
+    budget = f"no limit on {noun}s" if trials is None else format_count(trials, noun)
+    return f"{experiment.name}, {format_count(num_parameters, 'parameter')}, {budget}{first}"
 
 
 def format_counts(history: History) -> str:

@@ -160,8 +160,9 @@ def find_same_run(experiment: Experiment, run_id: str, *, store: Store) -> Run |
         return None
     if row.experiment_hash != experiment.hash():
         raise ArgumentError(
-            f"run {run_id} is a run of another experiment", field="run_id", next_step="Choose another run id."
-        )
+            f"run {run_id} is a run of another experiment", field="run_id",
+            next_step=f"Choose another run id; with --warm-start {run_id} the new run learns from it.",
+        )  # fmt: skip
     return Run(store, run_id)
 
 
