@@ -234,7 +234,8 @@ def test_what_cannot_be_run_is_refused_before_anything_is_stored(
     assert "rror: " in err
     assert named in err
     assert "Traceback" not in err
-    assert shell.json("list") == []
+    with wb.Store.open() as store:
+        assert store.runs() == []
 
 
 @pytest.mark.slow
