@@ -113,9 +113,9 @@ class ProcessSampler(DesignSampler):
             if other.number != trial.number and not self.is_first
         ]  # fmt: skip
         with ON_ONE_THREAD():
-            return self.encoding.params(*self._choose(running))
+            return self.encoding.params(*self._choose(running, trial.number))
 
-    def _choose(self, running: Sequence[FrozenTrial]) -> tuple[np.ndarray, np.ndarray]:
+    def _choose(self, running: Sequence[FrozenTrial], number: int) -> tuple[np.ndarray, np.ndarray]:
         ended = [result.trial for result in self._results]
         earlier = [trial for trials in self._earlier.values() for trial in trials]
         found = (self._locate_results(), self._locate([*running, *earlier]))
@@ -130,7 +130,9 @@ class ProcessSampler(DesignSampler):
         limits = self._limits(features[:num_own])
         kept = np.array([*map(keeps_limits, ended if len(goals[0].values) == len(ended) else earlier)])
         cost = self._cost(features[: len(ended)], len(running) + 1, num_fitted)
-        is_bold = bool(running or limits or self.memory) or any(map(is_cut, ended))
+        # Beside running trials every other one: expected improvement alone would stay near the best.
+        is_turn = bool(running) and number % 2 == 0
+        is_bold = is_turn or bool(limits or self.memory) or any(map(is_cut, ended))
         worth = self._worth(goals, kept, cost, is_bold=is_bold)
         prior_weight = _PRIOR_WEIGHT / max(len(ended), 1) ** 2
 
@@ -231,8 +233,9 @@ class ProcessSampler(DesignSampler):
     ) -> _Worth:
         """Return how good a configuration may be: by the objective, or by what it adds to a front.
 
-        Where `is_bold`, what is possible counts: it lies at the ends of ranges, which takes many trials.
-        One after another, the expected improvement finds more, unless limits are to be kept, too.
+        Where `is_bold`, what is possible counts: it lies at the ends of ranges, which takes many trials. Else
+        the expected improvement finds more: one after another, where no limits are to be kept, and in every
+        other proposal beside running trials.
         """
         if cost is not None:
             return self._worth_for_cost(goals[0], kept, cost)
