@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -16,7 +15,6 @@ import numpy as np
 import optuna
 from optuna.distributions import BaseDistribution
 from optuna.trial import FrozenTrial, TrialState
-from scipy.special import log_ndtr
 from threadpoolctl import ThreadpoolController
 
 from workbench.study.climbing import Climber
@@ -30,12 +28,11 @@ from workbench.study.knowledge import MIN_PROCESS_RESULTS, Knowledge, violations
 from workbench.study.limits import keeps_limits
 from workbench.study.parameters import Parameters
 from workbench.study.partial_results import Reading, is_cut, observe, of_objective, result_values
+from workbench.study.quantity import Quantity, Scale
 from workbench.study.transfer import Related, Relation, Source, relate
 
 # Threads cost small matrices more than they save; the libraries are looked up once.
 ON_ONE_THREAD = partial(ThreadpoolController().limit, limits=1, user_api="blas")
-# How many standard deviations above the mean what is possible lies. Chosen by `bench-search`.
-_OPTIMISM = 2.0
 # The weight of what a user believes, before it is divided by the square of the number of results.
 _PRIOR_WEIGHT = 10.0
 _GROWTH = 1.15
@@ -175,7 +172,7 @@ class ProcessSampler(DesignSampler):
             trials = [of_objective(trial, index) for trial in trials]
         return result_values(trials, self._readings[index].sign)
 
-    def _limits(self, features: np.ndarray) -> list[_Model]:
+    def _limits(self, features: np.ndarray) -> list[Quantity]:
         """Model by how much each limit is broken; what broke it in an earlier run breaks it here."""
         results = [*self._earlier_results, *self._results]
         if self._earlier_results:
@@ -206,7 +203,7 @@ class ProcessSampler(DesignSampler):
         running: Sequence[FrozenTrial],
         features: np.ndarray,
         num_fitted: int,
-    ) -> _Model:
+    ) -> Quantity:
         """Model one objective."""
         if len(self._readings) > 1:
             ended = [of_objective(trial, index) for trial in ended]
@@ -229,7 +226,7 @@ class ProcessSampler(DesignSampler):
         return self._model(f"goal {index}", features, values, num_fitted, kernel, expected, related)
 
     def _worth(
-        self, goals: Sequence[_Model], kept: np.ndarray, cost: Cost | None, *, is_bold: bool
+        self, goals: Sequence[Quantity], kept: np.ndarray, cost: Cost | None, *, is_bold: bool
     ) -> _Worth:
         """Return how good a configuration may be: by the objective, or by what it adds to a front.
 
@@ -261,7 +258,7 @@ class ProcessSampler(DesignSampler):
             return None
         return Cost.of(seconds, features, self.encoding.groups, self._kernels, num_fitted)
 
-    def _worth_for_cost(self, goal: _Model, kept: np.ndarray, cost: Cost) -> _Worth:
+    def _worth_for_cost(self, goal: Quantity, kept: np.ndarray, cost: Cost) -> _Worth:
         """Return the logarithm of the improvement that a configuration promises for what it costs.
 
         Where trials are stopped early, one that disappoints costs little, so that possible improvements count
@@ -286,13 +283,13 @@ class ProcessSampler(DesignSampler):
             # From these results alone, as they were when they were the only ones.
             seen = observe(trials[:num_fitted], reading)
             few = np.flatnonzero(seen.rows % math.ceil(len(seen.rows) / _MAX_FITTED) == 0)
-            standard = _Scale.of(seen.values).standardize(seen.values)
+            standard = Scale.of(seen.values).standardize(seen.values)
             self._kernels[key] = fit(
                 features[seen.rows[few]], self.encoding.groups, standard[few], seen.ahead[few]
             )
         kernel = self._kernels[key]
         seen = observe(trials, reading)
-        scale = _Scale.of(seen.values)
+        scale = Scale.of(seen.values)
         standard = scale.standardize(seen.values)
         process = GaussianProcess(kernel, self.encoding.groups, features[seen.rows], standard, seen.ahead)
         return kernel, scale.restore(process.predict(features)[0])
@@ -307,7 +304,7 @@ class ProcessSampler(DesignSampler):
         expected: np.ndarray | None = None,
         related: Related | None = None,
         first: Callable[[], np.ndarray] | None = None,
-    ) -> _Model:
+    ) -> Quantity:
         """Model one quantity at the end of trainings.
 
         Args:
@@ -322,13 +319,13 @@ class ProcessSampler(DesignSampler):
                 `values`.
         """
         key = (name, num_fitted)
-        scale = _Scale.of(values) if related is None else _Scale(related.mean, related.deviation)
+        scale = Scale.of(values) if related is None else Scale(related.mean, related.deviation)
         if related is not None and len(related.values) >= len(values):
             kernel = related.kernel
         if kernel is None:
             if key not in self._kernels:
                 fitted = values[:num_fitted] if first is None else first()
-                standard = _Scale.of(fitted).standardize(fitted)
+                standard = Scale.of(fitted).standardize(fitted)
                 self._kernels[key] = fit(features[:num_fitted], self.encoding.groups, standard)
             kernel = self._kernels[key]
         standard, running = scale.standardize(values), features[len(values) :]
@@ -339,7 +336,7 @@ class ProcessSampler(DesignSampler):
             process = self._process(kernel, features[: len(values)], standard, related)
             process = process.as_if_expected(running) if len(running) else process
         own = standard if len(values) or related is None else related.values
-        return _Model(process, scale, own, is_informed=related is not None)
+        return Quantity(process, scale, own, is_informed=related is not None)
 
     def _process(
         self, kernel: Kernel, features: np.ndarray, values: np.ndarray, related: Related | None
@@ -351,48 +348,6 @@ class ProcessSampler(DesignSampler):
             kernel, self.encoding.groups, np.concatenate([related.features, features]),
             np.concatenate([related.values, values]), agreement=related.agreement(len(values)),
         )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class _Scale:
-    """How values are brought to mean 0 and standard deviation 1."""
-
-    mean: float
-    deviation: float
-
-    @classmethod
-    def of(cls, values: np.ndarray) -> _Scale:
-        return cls(float(values.mean()), max(float(values.std()), 1e-12))
-
-    def standardize(self, values: np.ndarray) -> np.ndarray:
-        return (values - self.mean) / self.deviation
-
-    def restore(self, standard: np.ndarray) -> np.ndarray:
-        return self.mean + self.deviation * standard
-
-
-@dataclass(frozen=True)
-class _Model:
-    process: GaussianProcess
-    scale: _Scale
-    values: np.ndarray
-    """The standardised values of what has ended."""
-    is_informed: bool = False
-    """Whether earlier runs are a part of it."""
-
-    def optimistic(self, features: np.ndarray) -> np.ndarray:
-        """Return how good the quantity may be, standardised."""
-        mean, deviation = self.process.predict(features)
-        return mean + _OPTIMISM * deviation
-
-    def log_improvement(self, features: np.ndarray) -> np.ndarray:
-        """Return the logarithm of the improvement on the best value that is to be expected."""
-        return log_expected_improvement(*self.process.predict(features), float(self.values.max()))
-
-    def log_chance_at_most(self, bound: float, features: np.ndarray) -> np.ndarray:
-        """Return the logarithm of the probability that the quantity is at most `bound`."""
-        mean, deviation = self.process.predict(features)
-        return log_ndtr((self.scale.standardize(np.array(bound)) - mean) / deviation)
 
 
 def _num_fitted(num_results: int) -> int:
