@@ -232,6 +232,10 @@ def test_with_the_colours_of_the_system_what_is_chosen_wrong_and_focused_is_stil
 
 
 def test_a_started_run_comes_into_view_and_does_not_jump_there_again(page, kernel) -> None:
+    kernel.pictures["start"] = {
+        **kernel.pictures["start"],
+        "snapshot": "",
+    }  # a run of which nothing is known yet
     open_form(page, kernel)
     run = show(page, "Run")
     live = page.locator(".workbench-form-live")

@@ -52,7 +52,8 @@ export function RunPart({ form, model, modelCheck, runId }: RunPartProps) {
   const seen = useRef<{ status?: string; runId: string }>({ runId });
   useEffect(() => {
     // The settings fill the screen: what a start does would happen below it, where nobody looks.
-    const isNews = status === "working" ? seen.current.status !== status : seen.current.runId !== runId;
+    const isStarting = status === "working" && seen.current.status !== status;
+    const isNews = isStarting || seen.current.runId !== runId;
     if (isNews) end.current?.lastElementChild?.scrollIntoView({ block: "nearest" });
     seen.current = { status, runId };
   }, [status, runId]);
