@@ -30,6 +30,16 @@ test("a run that ended without a result states why, and offers more time first",
   assert.equal(screen.queryByRole("button", { name: "Report…" }), null);
 });
 
+test("an action without a dialog shows that it is under way until the server has answered", async () => {
+  const offers = [{ ...buildOffer("resume", "Resume"), asks_first: false }];
+  const { controller, reply } = buildController({ run: buildRun({ state: "stopped", offers }) });
+  reply({ run_id: "a", answer: "resumed" });
+  render(<Head controller={controller} />);
+  fireEvent.click(screen.getByRole("button", { name: "Resume" }));
+  assert.equal((await screen.findByRole<HTMLButtonElement>("button", { name: "Resume …" })).disabled, true);
+  assert.equal((await screen.findByRole<HTMLButtonElement>("button", { name: "Resume" })).disabled, false);
+});
+
 test("why a run was stopped stands in the header once", () => {
   const run = buildRun({ state: "stopped", reason: "person", message: "by the user" });
   const { controller } = buildController({ run });

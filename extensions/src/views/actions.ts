@@ -5,13 +5,14 @@ import type { Action, Done, Offer, Problem, ActionSnippet } from "../action_type
 
 const SNIPPET_DELAY_MS = 200;
 
-/** Does an offer that needs no dialog; a refusal is shown as a message. */
-export function doOffer(controller: Controller, offer: Offer): void {
-  if (offer.done_by === "page") openReport(controller);
-  else
-    void doAction(controller, actionOf(controller, offer)).catch((error: unknown) =>
-      controller.notify(wordsOf(error), "error"),
-    );
+/** Does an offer that needs no dialog, and returns when it is answered; a refusal is shown as a message. */
+export async function doOffer(controller: Controller, offer: Offer): Promise<void> {
+  if (offer.done_by === "page") return openReport(controller);
+  try {
+    await doAction(controller, actionOf(controller, offer));
+  } catch (error) {
+    controller.notify(wordsOf(error), "error");
+  }
 }
 
 /** The action of an offer; `filled` holds what was filled in, by argument. */

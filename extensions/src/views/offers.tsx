@@ -1,4 +1,5 @@
 // What can be done with a run: one button for what is likeliest in its state, and a menu of all the rest.
+import { useState } from "preact/hooks";
 import type { Controller } from "../controller";
 import type { Offer } from "../action_types";
 import type { RunDetail } from "../run_types";
@@ -85,20 +86,24 @@ interface OfferButtonProps {
 
 export function OfferButton({ offer, controller, trial, onDone }: OfferButtonProps) {
   const asks = Boolean(offer.asks_first);
+  // To resume takes seconds, in which the click would otherwise seem lost.
+  const [isBusy, setBusy] = useState(false);
   const choose = () => {
     onDone?.();
-    if (asks) controller.openDialog({ kind: "offer", offer, trial });
-    else doOffer(controller, offer);
+    if (asks) return controller.openDialog({ kind: "offer", offer, trial });
+    setBusy(true);
+    void doOffer(controller, offer).finally(() => setBusy(false));
   };
   return (
     <button
       type="button"
       class={offer.dangerous ? "workbench-danger" : undefined}
       title={offer.done_by === "page" ? `Opens as a page; ${offer.command} writes it to a file` : offer.command}
+      disabled={isBusy}
       onClick={choose}
     >
       {offer.label}
-      {asks && !offer.label.endsWith("…") ? "…" : ""}
+      {isBusy ? " …" : asks && !offer.label.endsWith("…") ? "…" : ""}
     </button>
   );
 }
