@@ -178,6 +178,19 @@ def test_curves_stops_what_is_unlikely_to_end_as_the_best() -> None:
     assert drive.rebuilt().best_trials() == drive.study.best_trials() == [5]
 
 
+def test_curves_stops_the_worst_third_of_trials_at_once_before_any_is_complete() -> None:
+    drive = Drive(make_experiment(early_stop={"pruner": "curves", "grace": 2}))
+    trials = [drive.ask().trial for _ in range(4)]
+    stopped: dict[int, int] = {}
+    for rung in range(1, 5):
+        for trial, limit in zip(trials, (0.2, 0.3, 0.1, 0.6), strict=True):
+            if trial not in stopped and drive.report(trial, rung, loss=limit + rung**-0.7):
+                stopped[trial] = rung
+                drive.end(trial, "pruned")
+    assert stopped[trials[3]] == 2, "worse than three others"
+    assert trials[2] not in stopped
+
+
 def test_curves_stops_more_with_a_higher_chance() -> None:
     used = []
     for chance in (0.01, 0.3):

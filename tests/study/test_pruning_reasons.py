@@ -103,6 +103,16 @@ def test_a_forecast_states_its_chance_and_the_least_one() -> None:
     assert re.fullmatch(rf"loss [\d.]+ at step \d+ left a chance of {chance} to end as the best", reason)
 
 
+def test_before_there_are_forecasts_the_place_among_the_others_is_stated() -> None:
+    drive = Drive(make_experiment(early_stop={"pruner": "curves", "grace": 2}))
+    trials = [drive.ask().trial for _ in range(3)]
+    for rung in (1, 2):
+        for trial, loss in zip(trials, (1.0, 2.0, 3.0), strict=True):
+            drive.report(trial, rung, loss=loss)
+    reason = drive.study.why_pruned(trials[2])
+    assert reason == "loss 3 at step 2 is worse than 2 of 2 other trials; too few are complete for forecasts"
+
+
 def test_a_forecast_of_several_objectives_states_the_chance_to_extend_the_front() -> None:
     drive = driven()
     drive.study.enqueue({"x": 0.5, "y": 0.9})

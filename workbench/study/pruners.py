@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, NamedTuple
 
 import optuna
 from optuna.pruners import (
@@ -64,8 +65,24 @@ class PatiencePruner(BasePruner):
         return best, values[best]
 
 
+class Place(NamedTuple):
+    """How a trial stands among the others that came as far."""
+
+    num_better: int
+    num_others: int
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether at least two others have come as far, and more than two thirds of them are better there."""
+        return self.num_others >= 2 and 3 * self.num_better > 2 * self.num_others
+
+
 class CurvePruner(BasePruner):
-    """Stops a trial whose learning curve is unlikely to end better than the best one did."""
+    """Stops a trial whose learning curve is unlikely to end better than the best one did.
+
+    Until enough trials are complete for that to be known, it stops the worst third of those that came as far:
+    where several run at once, all of them would else be trained to the end.
+    """
 
     def __init__(self, chance: float, grace: int, num_epochs: int | None) -> None:
         """Make the pruner.
@@ -91,18 +108,27 @@ class CurvePruner(BasePruner):
         """Return whether a stopped trial should be continued, given its probability to end as the best."""
         return chance >= _RESUMING * self.chance
 
+    def place(self, study: optuna.Study, trial: FrozenTrial) -> Place | None:
+        """Return the place by which a trial is judged; None once enough trials are complete for forecasts."""
+        others = [other for other in study.get_trials(deepcopy=False) if other.number != trial.number]
+        if len(_ends(others)) >= _MIN_COMPLETE:
+            return None
+        rung, value = max(trial.intermediate_values.items())
+        sign = _sign_of(study)
+        there = [
+            sign * other.intermediate_values[rung]
+            for other in others if rung in other.intermediate_values and keeps_limits(other)
+        ]  # fmt: skip
+        return Place(sum(each > sign * value for each in there), len(there))
+
     def chance_of_best(self, study: optuna.Study, trial: FrozenTrial) -> float:
         """Return the probability of a trial to end as the best; 1 where too little is known."""
-        rungs = sorted(trial.intermediate_values)
-        sign = 1.0 if study.direction == StudyDirection.MAXIMIZE else -1.0
+        place = self.place(study, trial)
+        if place is not None:
+            return 0.0 if place.is_behind else 1.0
+        rungs, sign = sorted(trial.intermediate_values), _sign_of(study)
         others = [other for other in study.get_trials(deepcopy=False) if other.number != trial.number]
-        ends = [
-            max(other.intermediate_values.items())
-            for other in others
-            if other.state == TrialState.COMPLETE and other.intermediate_values and keeps_limits(other)
-        ]
-        if len(ends) < _MIN_COMPLETE:
-            return 1.0
+        ends = _ends(others)
         end = float(trial.params.get("epochs", self._num_epochs) or max(rung for rung, _ in ends))
         best = max(sign * value for _, value in ends)
         if end <= rungs[-1] or sign * trial.intermediate_values[rungs[-1]] > best:
@@ -131,6 +157,19 @@ class CurvePruner(BasePruner):
         if trial.state.is_finished():
             self._ended[trial.number] = curve
         return curve
+
+
+def _sign_of(study: optuna.Study) -> float:
+    return 1.0 if study.direction == StudyDirection.MAXIMIZE else -1.0
+
+
+def _ends(trials: Iterable[FrozenTrial]) -> list[tuple[int, float]]:
+    """Return the last reports of the trials that are complete and keep the limits."""
+    return [
+        max(trial.intermediate_values.items())
+        for trial in trials
+        if trial.state == TrialState.COMPLETE and trial.intermediate_values and keeps_limits(trial)
+    ]
 
 
 def make_pruner(experiment: Experiment) -> BasePruner:

@@ -46,6 +46,9 @@ def explain(
             chance = _compare_chances(pruner.chance_of_gain(study, trial), pruner.chance)
             return f"at {at(rung)} the chance to extend the front was {chance}"
         case CurvePruner():
+            if place := pruner.place(study, trial):
+                worse = f"worse than {place.num_better} of {format_count(place.num_others, 'other trial')}"
+                return f"{_last(trial, metric, at)} is {worse}; too few are complete for forecasts"
             chance = _compare_chances(pruner.chance_of_best(study, trial), pruner.chance)
             return f"{_last(trial, metric, at)} left a chance of {chance} to end as the best"
         case PatiencePruner():
