@@ -156,8 +156,8 @@ def test_a_candidate_that_was_cut_short_while_it_was_ahead_is_named_with_the_num
     )
     assert describe_cut_short(history) == (
         "candidate 2 (mlp) was cut short after 2 of 3 folds, where its val_loss was 0.3 and that of "
-        "candidate 1, the best complete one, 0.4, the most of 2 such candidates: only complete candidates "
-        "are used, so more time may find a better model"
+        "candidate 1, the best complete one, 0.4 on the same folds, the most of 2 such candidates: only "
+        "complete candidates are used, so more time may find a better model"
     )
     in_first = describe_cut_short(history_of(("complete", [0.4, 0.4, 0.4]), ("stopped", [0.2])))
     assert in_first is not None

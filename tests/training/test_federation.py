@@ -275,7 +275,7 @@ def test_clients_hold_the_samples_that_the_data_name_for_them(tmp_path: Path) ->
         assert sum(map(len, shards)) == len(owners)
 
     ended, _ = train(experiment({"clients": 3, "partition": "owners"}, data=table), tmp_path / "other")
-    assert "the data name 2 clients" in (ended.message or "")
+    assert "3 clients, but the data name 2" in (ended.message or "")
     ended, _ = train(experiment({"partition": "owners"}), tmp_path / "none")
     assert "digits does not name the client that holds a sample" in (ended.message or "")
 

@@ -259,11 +259,12 @@ def describe_cut_short(history: History) -> str | None:
         return None
     _, ahead, mean, other = min(found, key=lambda each: each[0])
     more = "" if len(found) == 1 else f", the most of {len(found)} such candidates"
+    on_the_same = "on the same folds" if ahead.num_folds > 1 else "on the same fold"
     when = f"after {ahead.num_folds} of {ahead.of_folds} folds" if ahead.num_folds else "in its first fold"
     return (
         f"candidate {ahead.number} ({ahead.family}) was cut short {when}, where its {label} was {mean:.4g} "
-        f"and that of candidate {best.number}, the best complete one, {other:.4g}{more}: only complete "
-        "candidates are used, so more time may find a better model"
+        f"and that of candidate {best.number}, the best complete one, {other:.4g} {on_the_same}{more}: only "
+        "complete candidates are used, so more time may find a better model"
     )
 
 

@@ -75,7 +75,9 @@ def _owned(datasets: Datasets, num_clients: int) -> Clients:
     num_named = 1 + int(max(train.max(initial=-1), validation.max(initial=-1)))
     if num_named != num_clients:
         raise ExperimentError(
-            f"the data name {num_named} clients", field="federated.clients", allowed=str(num_named)
+            f"{num_clients} clients, but the data name {num_named}",
+            field="federated.clients",
+            allowed=str(num_named),
         )
     return Clients(by_owner(train, num_clients), by_owner(validation, num_clients))
 
