@@ -2,47 +2,21 @@
 
 from __future__ import annotations
 
-import csv
-import functools
 import importlib.metadata
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from packaging.requirements import Requirement
 
+from tests.builders.installations import installed_with
 from tests.builders.recorded_runs import EXPERIMENT, append, begin, trial_events
 from workbench.cli.doctor_packages import find_packages
 from workbench.experiment import Experiment
 from workbench.store import Store
 
-REFUSE = """
-import sys
-
-ABSENT = {absent!r}
-
-class _Absent:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in ABSENT:
-            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
-
-sys.meta_path.insert(0, _Absent())
-
-import importlib.metadata
-import importlib.util
-found, version = importlib.util.find_spec, importlib.metadata.version
-def find_spec(name, package=None):
-    return None if name.partition(".")[0] in ABSENT else found(name, package)
-def version_of(name):
-    if name.lower().replace("-", "_").replace(".", "_") in ABSENT | {distributions!r}:
-        raise importlib.metadata.PackageNotFoundError(name)
-    return version(name)
-importlib.util.find_spec, importlib.metadata.version = find_spec, version_of
-"""
 COMMANDS = """
 import contextlib, io, json, sys
 from workbench.cli.entry import run_command
@@ -62,62 +36,11 @@ budget: {trials: 2}
 Run = Callable[..., tuple[int, str, str]]
 
 
-def normalized(name: str) -> str:
-    return name.lower().replace("-", "_").replace(".", "_")
-
-
-def needed_by(name: str) -> set[str]:
-    """Return what pip installs with a distribution: it, and what it needs without any extra."""
-    found: set[str] = set()
-    waiting = [name]
-    while waiting:
-        one = normalized(waiting.pop())
-        if one in found:
-            continue
-        found.add(one)
-        try:
-            texts = importlib.metadata.requires(one) or []
-        except importlib.metadata.PackageNotFoundError:
-            continue
-        needed = map(Requirement, texts)
-        waiting += [
-            item.name for item in needed if item.marker is None or item.marker.evaluate({"extra": ""})
-        ]
-    return found
-
-
-@functools.cache
-def owners_of_modules() -> dict[str, set[str]]:
-    """Return which distributions a module comes from; Python 3.10 knows it for some of them only."""
-    owners: dict[str, set[str]] = {}
-    for distribution in importlib.metadata.distributions():
-        name = distribution.metadata["Name"]
-        for path in csv.reader((distribution.read_text("RECORD") or "").splitlines()):
-            top, _, rest = path[0].partition("/")
-            first = top.partition(".")[0]
-            if first.isidentifier() and (rest or top.endswith((".py", ".so"))):
-                owners.setdefault(first, set()).add(name)
-    return owners
-
-
 @pytest.fixture
 def light(tmp_path: Path) -> Iterator[Run]:
     """Run commands in a process that can import only the packages that a light installation has."""
-    kept = needed_by("workbench")
-    modules = owners_of_modules()
-    absent = {
-        module for module, owners in modules.items() if not any(normalized(owner) in kept for owner in owners)
-    }
-    assert {"torch", "ray", "jupyterlab", "pandas", "pyarrow", "sklearn", "scipy"}.isdisjoint(
-        {*modules} - absent
-    )
-    owners = {normalized(owner) for module in absent for owner in modules[module]}
-    (tmp_path / "startup").mkdir()
-    startup = REFUSE.format(absent=absent, distributions=owners)
-    (tmp_path / "startup" / "sitecustomize.py").write_text(startup)
     environment = {
-        **os.environ,
-        "PYTHONPATH": f"{tmp_path / 'startup'}:{Path(__file__).parents[1]}",
+        **installed_with(["workbench"], tmp_path),
         "WORKBENCH_HOME": str(tmp_path / "home"),
         "WORKBENCH_STORE": str(tmp_path / "store.sqlite"),
         "WORKBENCH_CACHE": str(tmp_path / "cache"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
@@ -14,8 +15,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 import workbench
+from tests.builders.installations import installed_with
 from workbench.experiment.yaml_file import read_yaml_file
 
 ROOT = Path(__file__).parents[1]
@@ -33,6 +36,19 @@ objectives: [{metric: val_loss, goal: minimize}]
 search: {lr: {low: 0.001, high: 0.1, log: true}}
 training: {epochs: 2}
 budget: {trials: 2}
+"""
+
+IMPORT_EACH = """
+import importlib, json, sys
+for name in json.load(sys.stdin):
+    try:
+        importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        missing = error.name or ""
+        if missing != name and not name.startswith(missing + "."):
+            print(json.dumps([name, missing]))
+    except ImportError as error:
+        print(json.dumps([name, str(error)]))
 """
 
 
@@ -174,3 +190,41 @@ def test_the_changelog_says_what_kind_of_change_each_is() -> None:
     assert re.search(rf"^## \[(Unreleased|{re.escape(workbench.__version__)})\]", text, re.MULTILINE)
     assert set(kinds) <= {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
     assert {"Added", "Changed", "Fixed"} <= set(kinds)
+
+
+def own_requirements(*extras: str) -> list[str]:
+    """Return what `pip install 'workbench[EXTRAS]'` requires, as pyproject.toml states it."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    found = list(project["dependencies"])
+    for extra in extras:
+        for text in project["optional-dependencies"][extra]:
+            one = Requirement(text)
+            found += own_requirements(*one.extras) if one.name == "workbench" else [text]
+    return found
+
+
+def imported_modules(libraries: set[str]) -> set[str]:
+    """Return the modules of some libraries that the code of the workbench imports anywhere."""
+    found: set[str] = set()
+    for path in (ROOT / "workbench").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                found |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                # `from ray.core.generated import node_manager_pb2_grpc` imports a module, other names do not.
+                found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return {name for name in found if name.partition(".")[0] in libraries}
+
+
+def test_what_is_imported_from_a_library_that_comes_in_parts_has_all_that_it_needs(tmp_path: Path) -> None:
+    needed = [Requirement(text) for text in own_requirements("all")]
+    modules = sorted(imported_modules({item.name for item in needed if item.extras}))
+    assert "ray.core.generated.node_manager_pb2_grpc" in modules
+    done = subprocess.run(
+        [sys.executable, "-c", IMPORT_EACH], input=json.dumps(modules), cwd=tmp_path, check=True,
+        env=installed_with(map(str, needed), tmp_path), text=True, stdout=subprocess.PIPE,
+    )  # fmt: skip
+    lacking = dict(json.loads(line) for line in done.stdout.splitlines())
+
+    in_other_parts = ("ray.serve",)
+    assert {name: missing for name, missing in lacking.items() if not name.startswith(in_other_parts)} == {}
