@@ -16,6 +16,11 @@ from typing_extensions import Self
 from workbench.errors import ExperimentError
 from workbench.experiment.setting_types import PositiveInt, Section
 
+SIZE = "size_bytes"
+LATENCY = "latency_s"
+MODEL_COSTS = (SIZE, LATENCY)
+"""What is measured of a model where an objective or a constraint names it: bytes, seconds for a sample."""
+
 
 class MeanLast(Section):
     """The mean of the last reports, for metrics that are noisy."""

@@ -214,10 +214,11 @@ def _alerts(document: Document) -> Section:
 
 def _new_item(kind: type[BaseModel], metric: str) -> dict[str, Any]:
     """Return what a new item starts with; settings only the user can know are left out, and reported."""
+    from workbench.experiment.goals import MODEL_COSTS
     from workbench.models import goal_of
     from workbench.sweeps.measured_metrics import LOOP_METRICS
 
-    goal = "minimize" if metric in LOOP_METRICS else goal_of(metric.removeprefix("val_"))
+    goal = "minimize" if metric in (*LOOP_METRICS, *MODEL_COSTS) else goal_of(metric.removeprefix("val_"))
     has_goal = goal is not None and "goal" in kind.model_fields
     return {"metric": metric, "goal": goal} if has_goal else {"metric": metric}
 

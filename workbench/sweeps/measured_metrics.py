@@ -9,7 +9,7 @@ from workbench.data import task_of
 from workbench.errors import ExperimentError
 from workbench.experiment import Component, Experiment
 from workbench.experiment.federated import client_metrics
-from workbench.experiment.goals import Constraint
+from workbench.experiment.goals import MODEL_COSTS, Constraint
 from workbench.experiment.private import EPSILON_METRIC, is_private
 from workbench.experiment.schedules import followed_metric
 from workbench.models import LOSSES, METRICS, Task, default_metrics, fits_task
@@ -83,7 +83,7 @@ def check_what_is_reported(experiment: Experiment) -> None:
     if is_private(experiment):
         reported.append(EPSILON_METRIC)
     if is_fitted:
-        reported.remove("train_loss")
+        reported = [name for name in reported if name not in ("train_loss", *MODEL_COSTS)]
     wanted = [(f"objectives.{index}.metric", item.metric) for index, item in enumerate(experiment.objectives)]
     wanted += [
         (f"constraints.{index}.metric", item.metric) for index, item in enumerate(experiment.constraints)
@@ -131,4 +131,4 @@ def reported_metrics(named: list[str], task: Task | None, *, is_federated: bool 
     """
     usual = METRICS.names() if task is None else default_metrics(task)
     found = [*LOOP_METRICS, *(f"val_{name}" for name in named or usual)]
-    return found + (client_metrics(named or usual) if is_federated else [])
+    return found + (client_metrics(named or usual) if is_federated else [*MODEL_COSTS])

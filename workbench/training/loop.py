@@ -29,6 +29,7 @@ from workbench.training.device import HeldMemory, join_trial
 from workbench.training.evaluation import evaluate, renew_statistics
 from workbench.training.loaders import named_losses
 from workbench.training.mirror import take_over
+from workbench.training.model_costs import ModelCosts
 from workbench.training.noise_meter import NoiseMeter
 from workbench.training.optimizers import take_hyperparameters
 from workbench.training.outcome import Outcome, diverged, find_divergence
@@ -82,6 +83,7 @@ class _Loop:
         self._saved_s = started_s
         self._value = TrialValue(task.experiment)
         self._values: dict[str, float] = {}
+        self._costs = ModelCosts(task.experiment, parts.model_bytes)
         self._window = Window(parts.worker)
         settings = parts.settings
         self._rank_times = RankTimes(parts.worker)
@@ -253,6 +255,7 @@ class _Loop:
             measured = evaluate(
                 parts.strategy, parts.validation, parts.metrics, batch=plan.micro_batch, worker=worker
             )
+            values |= self._costs.measure(parts.strategy, parts.validation, worker)
         values |= {f"val_{name}": value for name, value in measured.items()}
         if parts.privacy is not None:
             values[EPSILON_METRIC] = parts.privacy.spent_epsilon(self._step)

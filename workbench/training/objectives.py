@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from workbench.errors import ExperimentError
 from workbench.experiment import Experiment
 from workbench.experiment.federated import client_metrics
+from workbench.experiment.goals import MODEL_COSTS
 from workbench.experiment.private import EPSILON_METRIC, is_private
 from workbench.models.metrics import AnyMetric, Metric
 
@@ -24,6 +25,8 @@ def check_objectives(experiment: Experiment, metrics: Mapping[str, AnyMetric]) -
     known = ["train_loss", *(f"val_{name}" for name in metrics)]
     if is_private(experiment):
         known.append(EPSILON_METRIC)
+    if experiment.federated is None:
+        known += MODEL_COSTS
     if experiment.federated is not None:
         known += client_metrics(name for name, metric in metrics.items() if isinstance(metric, Metric))
         target = experiment.federated.target
