@@ -169,13 +169,13 @@ def _falling(limit: float, power: float = 0.7, num_rungs: int = 32) -> list[floa
 
 def test_curves_stops_what_is_unlikely_to_end_as_the_best() -> None:
     drive = Drive(make_experiment(early_stop={"pruner": "curves", "grace": 2}))
-    assert [_train(drive, _falling(limit)) for limit in (0.1, 0.3)] == [32, 32]
+    assert [_train(drive, _falling(limit)) for limit in (0.4, 0.3, 0.1)] == [32, 32, 32]
     rungs = [_train(drive, _falling(limit)) for limit in (0.5, 0.4, 0.6)]
     assert max(rungs) < 24
     assert min(rungs) >= 2
     # Worse than the others at first, and the best in the end.
     assert _train(drive, _falling(-0.4, power=0.25)) == 32
-    assert drive.rebuilt().best_trials() == drive.study.best_trials() == [5]
+    assert drive.rebuilt().best_trials() == drive.study.best_trials() == [6]
 
 
 def test_curves_stops_the_worst_third_of_trials_at_once_before_any_is_complete() -> None:
@@ -191,10 +191,17 @@ def test_curves_stops_the_worst_third_of_trials_at_once_before_any_is_complete()
     assert trials[2] not in stopped
 
 
+def test_curves_stops_the_second_trial_where_it_is_behind_the_first() -> None:
+    drive = Drive(make_experiment(early_stop={"pruner": "curves", "grace": 2}))
+    assert [_train(drive, _falling(limit)) for limit in (0.2, 0.3, 0.1)] == [32, 2, 32]
+
+
 def test_curves_stops_more_with_a_higher_chance() -> None:
     used = []
     for chance in (0.01, 0.3):
         drive = Drive(make_experiment(early_stop={"pruner": "curves", "options": {"chance": chance}}))
+        for limit in (1.4, 1.3, 1.2):
+            assert _train(drive, _falling(limit)) == 32
         draws = random.Random(1)
         used.append(sum(_train(drive, _falling(draws.random(), draws.uniform(0.3, 1))) for _ in range(20)))
     assert used[1] < used[0] < 20 * 32
@@ -204,7 +211,7 @@ def test_curves_does_not_compare_with_trials_that_break_a_limit() -> None:
     drive = Drive(
         make_experiment(early_stop={"pruner": "curves"}, constraints=[{"metric": "size", "at_most": 1.0}])
     )
-    for limit, size in ((0.0, 2.0), (0.0, 2.0), (0.9, 0.5), (0.9, 0.5)):
+    for limit, size in (*[(0.0, 2.0)] * 2, (0.9, 0.5), (0.89, 0.5), (0.88, 0.5)):
         trial = drive.ask().trial
         for rung, value in enumerate(_falling(limit), start=1):
             assert not drive.report(trial, rung, loss=value, size=size)
@@ -218,8 +225,8 @@ def test_curves_does_not_compare_with_trials_that_break_a_limit() -> None:
 def test_curves_never_stops_what_is_better_than_every_end_so_far() -> None:
     settings = {"pruner": "curves", "options": {"chance": 0.4}}
     drive = Drive(make_experiment(early_stop=settings))
-    for growth in (1.0, 1.2):  # both diverge, after a beginning like that of the third
-        assert _train(drive, [0.7 + math.exp(growth * (rung - 16)) for rung in range(1, 33)]) == 32
+    for scale in (3.0, 2.0, 1.0):  # all diverge, after a beginning like that of the last
+        assert _train(drive, [0.7 + scale * math.exp(rung - 16) for rung in range(1, 33)]) == 32
     assert _train(drive, [0.7] * 32) == 32
 
 

@@ -96,7 +96,7 @@ def test_epochs_are_named_epochs() -> None:
 
 
 def test_a_forecast_states_its_chance_and_the_least_one() -> None:
-    curves = [[level + 1 / rung for rung in range(1, 17)] for level in (0.1, 0.2, 0.3, 0.4, 3.0)]
+    curves = [[level + 1 / rung for rung in range(1, 17)] for level in (0.4, 0.3, 0.2, 0.1, 3.0)]
     reason = why({"pruner": "curves", "grace": 2, "options": {"chance": 0.1}}, curves)
     assert reason is not None
     chance = r"<?[\d.]+% \(at least 10% is needed\)"

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from workbench.study.curves import Curve
 
 # Complete trials before curves can be compared, and how many of the latest curves are.
-_MIN_COMPLETE = 2
+_MIN_COMPLETE = 3
 _MAX_CURVES = 100
 # Times the probability below which a trial is stopped: from there on it is continued.
 _RESUMING = 1.5
@@ -73,8 +73,8 @@ class Place(NamedTuple):
 
     @property
     def is_behind(self) -> bool:
-        """Whether at least two others have come as far, and more than two thirds of them are better there."""
-        return self.num_others >= 2 and 3 * self.num_better > 2 * self.num_others
+        """Whether more than two thirds of the others are better there."""
+        return 3 * self.num_better > 2 * self.num_others
 
 
 class CurvePruner(BasePruner):
@@ -111,7 +111,8 @@ class CurvePruner(BasePruner):
     def place(self, study: optuna.Study, trial: FrozenTrial) -> Place | None:
         """Return the place by which a trial is judged; None once enough trials are complete for forecasts."""
         others = [other for other in study.get_trials(deepcopy=False) if other.number != trial.number]
-        if len(_ends(others)) >= _MIN_COMPLETE:
+        ends = _ends(others)
+        if len(ends) >= _MIN_COMPLETE:
             return None
         rung, value = max(trial.intermediate_values.items())
         sign = _sign_of(study)
@@ -119,6 +120,8 @@ class CurvePruner(BasePruner):
             sign * other.intermediate_values[rung]
             for other in others if rung in other.intermediate_values and keeps_limits(other)
         ]  # fmt: skip
+        if len(there) < 2 and not ends:  # of two at once, either may be the better one
+            return Place(0, len(there))
         return Place(sum(each > sign * value for each in there), len(there))
 
     def chance_of_best(self, study: optuna.Study, trial: FrozenTrial) -> float:
