@@ -129,9 +129,15 @@ def test_many_different_texts_are_used_by_how_often_they_occur_and_that_is_said(
 
 
 @pytest.mark.parametrize("num_values", [NUM_ROWS, 40, 5])
-def test_numbers_with_decimal_commas_are_texts_and_a_note_says_what_to_do(num_values: int) -> None:
-    _, notes = told(table(price=["n/a", *(f"-{row % num_values},5" for row in range(1, NUM_ROWS))]))
-    assert "decimal commas: price (such as '-1,5'); write them with points" in notes
+def test_numbers_with_decimal_commas_are_read_and_noted(num_values: int) -> None:
+    columns, notes = told(table(price=["n/a", *(f"-{row % num_values},5" for row in range(1, NUM_ROWS))]))
+    assert columns == ["size", "price"]
+    assert "read as numbers with decimal commas: price (such as '-1,5')" in notes
+
+
+def test_numbers_with_decimal_commas_beside_others_are_texts_and_a_note_says_what_to_do() -> None:
+    _, notes = told(table(price=["1.5", "2.5", *(f"-{row},5" for row in range(2, NUM_ROWS))]))
+    assert "decimal commas: price (such as '-2,5'); write them with points" in notes
 
 
 def test_a_table_of_names_of_rows_alone_is_refused() -> None:

@@ -40,9 +40,20 @@ def test_thousands_separators_are_read(numbers, large):
     assert form.parse("1200.5") == form.parse("1,200.5") == 1200.5
 
 
+@given(st.lists(st.integers(-(10**9), 10**9), min_size=1), st.booleans())
+def test_decimal_commas_are_read(hundredths, has_points):
+    numbers = [value / 100 for value in [*hundredths, 123456789, 25]]
+    written = [f"{value:,.2f}" if has_points else f"{value:.2f}" for value in numbers]
+    texts = column(*(text.translate(str.maketrans(",.", ".,")) for text in written), "12", "n/a")
+    form = number_text_of(texts)
+    assert form == NumberText(has_decimal_comma=True)
+    np.testing.assert_array_equal(form.parse_all(texts), [*numbers, 12.0, math.nan])
+
+
 @pytest.mark.parametrize(
     ("values", "unit", "expected"),
     [
+        (("1.200,5 €", "3 €", "0,123€"), "€", [1200.5, 3.0, 0.123]),
         (("58.1%", "7 %", "-0.5%", None), "%", [58.1, 7.0, -0.5, math.nan]),
         (("$1,200.50", "-$3", "$ 950", "n/a"), "$", [1200.5, -3.0, 950.0, math.nan]),
         (("12€", "€ -4", "+1e3 €"), "€", [12.0, -4.0, 1000.0]),
@@ -74,7 +85,6 @@ def test_a_unit_that_stands_beside_every_number_is_left_out(values, unit, expect
         ("50%", "high", "low"),
         ("%", "$"),
         ("$a", "$b"),
-        ("1.200,5 €", "3 €"),
     ],
 )
 def test_texts_without_a_common_unit_are_no_numbers(values):
@@ -86,11 +96,12 @@ def test_texts_without_a_common_unit_are_no_numbers(values):
     [
         ("1,200", "1,5", "2,300"),
         ("1,200", "1200", "3,000"),
-        ("0,123", "0,456"),
         ("12,34", "1,200"),
+        ("1,5", "2.5"),
+        ("1,5", "1,2,3"),
     ],
 )
-def test_commas_that_may_be_decimal_are_not_read_as_thousands_separators(values):
+def test_commas_of_which_some_separate_thousands_and_some_do_not_leave_text(values):
     assert number_text_of(column(*values)) is None
 
 

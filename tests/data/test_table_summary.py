@@ -184,12 +184,12 @@ def test_units_are_left_out_and_noted_and_so_are_columns_without_a_common_one(tm
         "y": ["no", "yes"] * (NUM_ROWS // 2),
     }
     found = summary(tmp_path, columns)
-    assert found.num_of_kind["number"] == 2
+    assert found.num_of_kind["number"] == 3
     assert found.notes == (
         "read as numbers with thousands separators: price (such as '$1,100')",
-        "read as numbers without their unit: share (such as '0.0%'), price (such as '$1,100')",
-        "texts, as their numbers have decimal commas: european (such as '0,5 €'); write them with points to "
-        "have them read as numbers",
+        "read as numbers with decimal commas: european (such as '0,5 €')",
+        "read as numbers without their unit: share (such as '0.0%'), price (such as '$1,100'), "
+        "european (such as '0,5 €')",
         "mixed is read as text: its numbers have no common unit (30 without a unit, 30 with %); write all "
         "with the same one to have them read as numbers",
     )

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from workbench.deploy.card import Input, Output
+from workbench.deploy.feeds import number_in
 from workbench.deploy.predict_script import script
 
 ARRAY = Input(name="inputs", kind="array", shape=(1, 8, 8), dtype="float32")
@@ -59,6 +60,17 @@ def test_a_number_may_have_the_unit_of_the_training_data(unit: str, text: str) -
     assert names["cell"](taken.model_dump(), text) == 1200.5
     with pytest.raises(ValueError, match="is not a number"):
         names["cell"](taken.model_dump(), "1,200.5 lb")
+
+
+@pytest.mark.parametrize("text", ["1.200,5", "1200,5", " 1200.5 "])
+def test_a_number_may_have_a_decimal_comma_if_those_of_the_training_data_had(text: str) -> None:
+    taken = Input(name="x", kind="number", dtype="float64", has_decimal_comma=True)
+    assert number_in(taken, text) == 1200.5
+    tree = ast.parse(script(taken, CLASSES))
+    functions = [node for node in tree.body if getattr(node, "name", None) in ("cell", "number")]
+    names: dict[str, Any] = {"re": re, "MISSING": set(), "TRUTH": {}}
+    exec(compile(ast.Module(functions, []), "predict.py", "exec"), names)
+    assert names["cell"](taken.model_dump(), text) == 1200.5
 
 
 def run_on(folder: Path, kind: str, rows: str | None) -> tuple[int, str, str]:

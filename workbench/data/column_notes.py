@@ -88,6 +88,11 @@ def notes_of_columns(columns: Mapping[str, pd.Series], forms: Mapping[str, TextF
         for name, form in numbers.items() if form.has_thousands
     ]:  # fmt: skip
         notes.append(f"read as numbers with thousands separators: {listed(separated)}")
+    if with_comma := [
+        f"{name} (such as {next(text for text in known_texts(columns[name]) if ',' in text)!r})"
+        for name, form in numbers.items() if form.has_decimal_comma
+    ]:  # fmt: skip
+        notes.append(f"read as numbers with decimal commas: {listed(with_comma)}")
     if with_unit := [
         _example_of_unit(name, columns[name], form) for name, form in numbers.items() if form.unit
     ]:

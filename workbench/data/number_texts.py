@@ -1,4 +1,4 @@
-"""Numbers that a column writes as text: with thousands separators, a unit, or markers of missing values.
+"""Numbers that a column writes as text: with separators, a unit, or markers of missing values.
 
 How a column writes its numbers is found from all of its values, as with dates; statistics are left to
 columns.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -31,6 +31,8 @@ NEARLY_NUMBERS = 0.95
 """From this share of numbers on, the other texts of a column count as missing."""
 NUMBER_WITH_SEPARATORS = rf"[+-]?(?:{GROUPED_DIGITS}|[0-9]{{1,3}})(?:[.][0-9]*)?"
 """The pattern of numbers with commas between thousands."""
+NUMBER_WITH_DECIMAL_COMMA = r"[+-]?(?:[1-9][0-9]{0,2}(?:[.][0-9]{3})+|[0-9]+)(?:,[0-9]*)?"
+"""The pattern of numbers with a decimal comma, and points between thousands."""
 UNITS = "%‰$€£¥₩₹₽₺₪₫₴₱฿¢"
 """Signs that may stand before or after all numbers of a column."""
 CURRENCIES = (
@@ -42,6 +44,7 @@ NUMBER_WITH_UNIT = r"([+-]?)\s*UNIT\s*(.+)|(.+?)\s*UNIT"
 """The pattern of a number beside the unit UNIT; its groups are the number."""
 _PLAIN = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?|[+-]?inf(?:inity)?", re.IGNORECASE | re.ASCII)
 _WITH_SEPARATORS = re.compile(NUMBER_WITH_SEPARATORS)
+_WITH_DECIMAL_COMMA = re.compile(NUMBER_WITH_DECIMAL_COMMA)
 # A word behind a number may end in an exponent, as in 54 m2.
 _WITH_WORD = re.compile(
     rf"[+-]?\s*({'|'.join(map(re.escape, CURRENCIES))})\s*[+-]?[\d.,]*\d[\d.,]*"
@@ -57,6 +60,7 @@ class NumberText:
 
     Attributes:
         has_thousands: Whether commas separate thousands.
+        has_decimal_comma: Whether a comma stands before decimals, and points between thousands.
         unit: The sign or word beside each number, such as %, CHF or m2; "" for none. 58.1% is read as 58.1.
         missing: Texts that count as missing beside the usual markers, in small letters.
     """
@@ -64,6 +68,7 @@ class NumberText:
     has_thousands: bool = False
     missing: tuple[str, ...] = ()
     unit: str = ""
+    has_decimal_comma: bool = False
 
     def parse(self, text: str) -> float:
         """Return the number that a text stands for; NaN if it is missing.
@@ -77,6 +82,8 @@ class NumberText:
         Example:
             >>> NumberText(has_thousands=True).parse(" 1,200.5")
             1200.5
+            >>> NumberText(has_decimal_comma=True).parse("1.200,5")
+            1200.5
             >>> NumberText(missing=("unknown",)).parse("Unknown")
             nan
             >>> NumberText(unit="%").parse("58.1 %")
@@ -84,6 +91,8 @@ class NumberText:
         """
         bare = text.strip()
         number = _without_unit(bare, self.unit)
+        if self.has_decimal_comma and _WITH_DECIMAL_COMMA.fullmatch(number):
+            return float(number.replace(".", "").replace(",", "."))
         if _PLAIN.fullmatch(number):
             return float(number)
         if self.has_thousands and _WITH_SEPARATORS.fullmatch(number):
@@ -122,9 +131,10 @@ def number_text_of(values: pd.Series, *, min_share: float = NEARLY_NUMBERS) -> N
     """Return how a column of text writes numbers; None if it contains something else.
 
     Commas separate thousands only if every value of digits has them in all of these places: 950 and 1,200,
-    but not 1200 or 1,5 beside these. A sign is a unit only if it stands beside every number, a word if it
-    stands beside at least half of them and the others have none. Plain numbers alone are text on purpose,
-    such as codes: a text file would have given them as numbers.
+    but not 1200 or 1,5 beside these. Otherwise they stand before decimals if every value of digits has one at
+    most, and points between thousands only: 1.200,5 and 1,25. A sign is a unit only if it stands beside every
+    number, a word if it stands beside at least half of them and the others have none. Plain numbers alone are
+    text on purpose, such as codes: a text file would have given them as numbers.
 
     Args:
         values: The column; one of the type category is left as it is.
@@ -139,14 +149,24 @@ def number_text_of(values: pd.Series, *, min_share: float = NEARLY_NUMBERS) -> N
     bare, unit = without_units(counts)
     of_digits = [number for number in bare.values() if _OF_DIGITS.fullmatch(number)]
     has_thousands = any("," in text for text in of_digits) and all(map(_WITH_SEPARATORS.fullmatch, of_digits))
-    form = _WITH_SEPARATORS if has_thousands else _PLAIN
+    has_decimal_comma = not has_thousands and _have_decimal_commas(of_digits)
+    form = _WITH_SEPARATORS if has_thousands else _WITH_DECIMAL_COMMA if has_decimal_comma else _PLAIN
     others = {text: count for text, count in counts.items() if not form.fullmatch(bare[text])}
     total = sum(counts.values())
     num_numbers = total - sum(others.values())
-    is_plain = not others and not has_thousands and not unit and total == int(values.notna().sum())
+    has_separators = has_thousands or has_decimal_comma
+    is_plain = not others and not has_separators and not unit and total == int(values.notna().sum())
     if is_plain or not num_numbers or num_numbers < min_share * total:
         return None
-    return NumberText(has_thousands, tuple(sorted({text.lower() for text in others})), unit)
+    missing = tuple(sorted({text.lower() for text in others}))
+    return NumberText(has_thousands, missing, unit, has_decimal_comma)
+
+
+def _have_decimal_commas(texts: Sequence[str]) -> bool:
+    """Return whether all numbers may have decimal commas, and at least half of the commas are no others."""
+    with_comma = [text for text in texts if "," in text]
+    num_others = sum(_WITH_SEPARATORS.fullmatch(text) is not None for text in with_comma)
+    return 2 * num_others < len(with_comma) and all(map(_WITH_DECIMAL_COMMA.fullmatch, texts))
 
 
 def without_units(counts: Mapping[str, int]) -> tuple[dict[str, str], str]:

@@ -46,6 +46,7 @@ class Input(_Part):
         date_format: How dates are written as text: ISO8601, or a format of `strptime`.
         has_missing: Whether values were missing in the training data.
         has_thousands: Whether numbers that are written as text have commas between thousands.
+        has_decimal_comma: Whether they have a comma before decimals, and points between thousands.
         unit: The sign or word beside numbers that are written as text, such as % or kg; "" for none.
         missing_texts: Texts in place of a number that count as missing, in small letters, beside usual ones
             such as ? and n/a.
@@ -64,6 +65,7 @@ class Input(_Part):
     date_format: str | None = None
     has_missing: bool = False
     has_thousands: bool = False
+    has_decimal_comma: bool = False
     unit: str = ""
     missing_texts: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
@@ -74,7 +76,8 @@ class Input(_Part):
     @property
     def is_written_as_text(self) -> bool:
         """Whether the training data had text in place of some numbers, or all of them."""
-        return self.has_thousands or bool(self.unit) or bool(self.missing_texts)
+        has_separators = self.has_thousands or self.has_decimal_comma
+        return has_separators or bool(self.unit) or bool(self.missing_texts)
 
     def takes(self, shape: tuple[int, ...]) -> bool:
         """Return whether a sample of a shape has the numbers of this input in their order.

@@ -148,7 +148,8 @@ def number_in(one: Input, text: str) -> float:
         ValueError: If it is not a number.
     """
     truth = _TRUTH.get(text.strip().lower())
-    return NumberText(one.has_thousands, one.missing_texts, one.unit).parse(text) if truth is None else truth
+    form = NumberText(one.has_thousands, one.missing_texts, one.unit, one.has_decimal_comma)
+    return form.parse(text) if truth is None else truth
 
 
 def seconds_of(one: Input, row: int, value: Any) -> float:

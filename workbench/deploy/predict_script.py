@@ -11,6 +11,7 @@ import json
 from workbench.data.number_texts import (
     MISSING_MARKERS,
     MISSING_TEXTS,
+    NUMBER_WITH_DECIMAL_COMMA,
     NUMBER_WITH_SEPARATORS,
     NUMBER_WITH_UNIT,
 )
@@ -151,12 +152,14 @@ def cell(column, text):
 
 
 def number(column, text):
-    """Return a number, which may have a unit, and commas between thousands, if it did in training."""
+    """Return a number, which may have a unit and separators as it did in training."""
     pattern = r"WITH_UNIT".replace("UNIT", re.escape(column["unit"]))
     if column["unit"] and (found := re.fullmatch(pattern, text)):
         text = "".join(filter(None, found.groups()))
     if column["has_thousands"] and re.fullmatch(r"WITH_SEPARATORS", text):
         return float(text.replace(",", ""))
+    if column["has_decimal_comma"] and re.fullmatch(r"WITH_DECIMAL_COMMA", text):
+        return float(text.replace(".", "").replace(",", "."))
     return float(text)
 
 
@@ -249,6 +252,7 @@ def script(taken: Input, output: Output) -> str:
         "FEWEST": str(fewest), "MOST": str(most + 1), "ANSWER": _answer(output), "MODULES": ", ".join(used),
         "PACKAGES": "numpy, onnxruntime and Pillow" if taken.is_image else "numpy and onnxruntime",
         "MISSING_MARKERS": json.dumps(sorted(MISSING_MARKERS)), "WITH_SEPARATORS": NUMBER_WITH_SEPARATORS,
+        "WITH_DECIMAL_COMMA": NUMBER_WITH_DECIMAL_COMMA,
         "WITH_UNIT": NUMBER_WITH_UNIT,
         "MISSING_TEXTS": json.dumps(sorted(MISSING_TEXTS)),
         "MIN_SCORE": f"{MIN_SCORE:g}", "MAX_BOXES": f"{MAX_BOXES:g}", "MAX_OVERLAP": f"{MAX_OVERLAP:g}",

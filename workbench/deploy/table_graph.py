@@ -29,7 +29,8 @@ def input_of(column: Column, example: Any) -> Input:
         form = column.number_text
         return Input(
             name=column.name, kind="number", dtype="float64", has_missing=column.marks_missing,
-            has_thousands=form.has_thousands, unit=form.unit, missing_texts=form.missing,
+            has_thousands=form.has_thousands, has_decimal_comma=form.has_decimal_comma, unit=form.unit,
+            missing_texts=form.missing,
             example=form.parse(example) if isinstance(example, str) else example,
         )  # fmt: skip
     if column.kind == "time":
