@@ -1,7 +1,12 @@
 from __future__ import annotations
 
 import inspect
+import json
 import pickle
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -47,3 +52,43 @@ def test_the_drawn_tree_is_the_real_one() -> None:
     for name, kind in inspect.getmembers(errors, inspect.isclass):
         if issubclass(kind, errors.WorkbenchError):
             assert name in errors.__doc__
+
+
+FOLDER = {"url": "file:///my%20code/workbench", "dir_info": {}}
+EDITABLE = {"url": "file:///my%20code/workbench", "dir_info": {"editable": True}}
+WHEEL = {"url": "file:///wheels/workbench-0.1.0-py3-none-any.whl", "archive_info": {}}
+REMOTE = {"url": "https://here.org/workbench-0.1.0-py3-none-any.whl", "archive_info": {}}
+CLONED = {"url": "https://here.org/workbench.git", "vcs_info": {"vcs": "git", "commit_id": "a1b2"}}
+
+
+@pytest.mark.parametrize(
+    ("origin", "words"),
+    [
+        (None, ["workbench[deploy]"]),
+        (FOLDER, ["/my code/workbench[deploy]"]),
+        (EDITABLE, ["--editable", "/my code/workbench[deploy]"]),
+        (WHEEL, ["/wheels/workbench-0.1.0-py3-none-any.whl[deploy]"]),
+        (REMOTE, ["workbench[deploy] @ https://here.org/workbench-0.1.0-py3-none-any.whl"]),
+        (CLONED, ["workbench[deploy] @ git+https://here.org/workbench.git@a1b2"]),
+    ],
+)
+def test_a_part_is_installed_from_where_the_workbench_was(
+    origin: dict[str, Any] | None, words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "workbench-0.1.0.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text("Metadata-Version: 2.4\nName: workbench\nVersion: 0.1.0\n")
+    if origin is not None:
+        (folder / "direct_url.json").write_text(json.dumps(origin))
+    monkeypatch.syspath_prepend(tmp_path)
+
+    command = shlex.split(errors.install_command("deploy"))
+    assert command == ["pip", "install", *words]
+
+
+def test_a_part_is_added_to_the_folder_that_is_imported_without_being_installed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    root = Path(errors.__file__).parents[1]
+    monkeypatch.setattr(sys, "path", [])
+    assert shlex.split(errors.install_command("lab")) == ["pip", "install", "--editable", f"{root}[lab]"]

@@ -14,6 +14,7 @@ import pytest
 from tests.builders.installations import installed_with
 from tests.builders.recorded_runs import EXPERIMENT, append, begin, trial_events
 from workbench.cli.doctor_packages import find_packages
+from workbench.errors import install_command
 from workbench.experiment import Experiment
 from workbench.store import Store
 
@@ -108,10 +109,10 @@ def test_what_needs_a_part_names_it(light: Run, run_id: str, tmp_path: Path) -> 
         code, _, problem = light(*words)
         assert code != 0
         assert "this needs ray, which is not installed" in problem, words
-        assert "pip install 'workbench[train]'" in problem
+        assert install_command("train") in problem
 
     findings = {item["subject"]: item for item in json.loads(light("doctor", "--json")[1])["findings"]}
-    assert findings["workbench[train]"]["fix"] == "pip install 'workbench[train]'"
+    assert findings["workbench[train]"]["fix"] == install_command("train")
     assert findings["workbench[lab]"]["state"] == "missing"
     assert "torch devices" not in findings
 

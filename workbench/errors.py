@@ -21,10 +21,14 @@ or for the panel. Errors of other libraries are translated once, by the package 
 
 from __future__ import annotations
 
+import importlib.metadata
+import json
 import shlex
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from pydantic import BaseModel, ConfigDict
 from typing_extensions import Self
@@ -250,5 +254,35 @@ def missing_part(error: ModuleNotFoundError) -> MissingDependencyError | None:
         return None
     return MissingDependencyError(
         f"this needs {library}, which is not installed",
-        next_step=f"Install it: pip install 'workbench[{part}]'",
+        next_step=f"Install it: {install_command(part)}",
     )
+
+
+def install_command(part: str) -> str:
+    """Return the command that adds a part to this installation, from where it was installed.
+
+    The name alone would not do for an installation from a folder or a URL: an index may have another
+    project of that name.
+
+    Args:
+        part: The extra of the package, such as deploy.
+    """
+    try:
+        text = importlib.metadata.distribution("workbench").read_text("direct_url.json")
+    except importlib.metadata.PackageNotFoundError:  # imported from its folder
+        return _pip_install(f"{Path(__file__).parents[1]}[{part}]", is_editable=True)
+    if text is None:
+        return _pip_install(f"workbench[{part}]")
+    origin = json.loads(text)
+    url = urlsplit(origin["url"])
+    if "vcs_info" in origin:
+        vcs = origin["vcs_info"]
+        return _pip_install(f"workbench[{part}] @ {vcs['vcs']}+{origin['url']}@{vcs['commit_id']}")
+    if url.scheme != "file":
+        return _pip_install(f"workbench[{part}] @ {origin['url']}")
+    is_editable = origin.get("dir_info", {}).get("editable", False)
+    return _pip_install(f"{unquote(url.path)}[{part}]", is_editable=is_editable)
+
+
+def _pip_install(requirement: str, *, is_editable: bool = False) -> str:
+    return shlex.join(["pip", "install", *(["--editable"] if is_editable else []), requirement])

@@ -205,7 +205,7 @@ def test_weights_that_training_begins_with_are_copied_or_named(
         assert (folder / "code" / "nets" / "small.pt").exists() is is_copied
         readme = (folder / "README.md").read_text()
         assert ("begins with weights that are not in this folder: " + elsewhere in readme) is not is_copied
-        assert "'workbench[lora]'" in readme
+        assert "pip install peft" in readme
         assert (elsewhere in (folder / "retrain.sh").read_text()) is not is_copied
 
 

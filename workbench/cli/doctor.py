@@ -29,7 +29,7 @@ from workbench.cli.options import (
     write_for_shell,
 )
 from workbench.cli.output import print_json, wrapped
-from workbench.errors import WorkbenchError
+from workbench.errors import WorkbenchError, install_command
 from workbench.events import FINISHED_RUN_STATES
 from workbench.formatting import counted_noun, format_bytes, format_count, format_duration
 
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
 _LITTLE_DISK_BYTES = 2**30
 _OPTIONAL_PACKAGES = {
-    "psycopg": "stores on PostgreSQL: pip install 'workbench[postgresql]'",
-    "optuna-dashboard": "Optuna's own dashboard: pip install optuna-dashboard",
+    "psycopg": "stores on PostgreSQL",
+    "optuna-dashboard": "Optuna's own dashboard",
 }
 _QUIET_S = 30.0
 _MAX_RUNS = 1000
@@ -346,5 +346,6 @@ def _check_optional_tools() -> list[Finding]:
         try:
             findings.append(Finding(name, "fine", importlib.metadata.version(name)))
         except importlib.metadata.PackageNotFoundError:
-            findings.append(Finding(name, "missing", f"not installed; for {purpose}"))
+            command = install_command("postgresql") if name == "psycopg" else f"pip install {name}"
+            findings.append(Finding(name, "missing", f"not installed; for {purpose}: {command}"))
     return findings

@@ -17,6 +17,8 @@ from typing import Literal
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
+from workbench.errors import install_command
+
 _SHOWN = ("torch", "ray", "optuna", "jupyterlab", "plotly", "sqlalchemy", "pydantic", "numpy", "pandas")
 _PARTS = {
     "train": ("torch", "train here"),
@@ -64,7 +66,7 @@ def _check_all(requirements: Sequence[Requirement], part: str | None) -> Iterato
     versions = {item.name: _version(item.name) for item in requirements}
     if part is not None and requirements and not versions.get(_PARTS[part][0]):
         text = f"not installed: this installation cannot {_PARTS[part][1]}"
-        yield (f"workbench[{part}]", "missing", text, f"pip install 'workbench[{part}]'")
+        yield (f"workbench[{part}]", "missing", text, install_command(part))
         return
     for item in requirements:
         version, fix = versions[item.name], f"pip install '{item.name}{item.specifier}'"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from workbench.errors import MissingDependencyError
+from workbench.errors import MissingDependencyError, install_command
 
 
 @contextlib.contextmanager
@@ -24,5 +24,5 @@ def needs(package: str, *, part: str = "deploy") -> Iterator[None]:
     except ModuleNotFoundError as error:
         raise MissingDependencyError(
             f"this needs {error.name or package}, which is not installed",
-            next_step=f"Install it: pip install 'workbench[{part}]'",
+            next_step=f"Install it: {install_command(part)}",
         ) from error

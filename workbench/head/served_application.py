@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from workbench.errors import ArgumentError, MissingDependencyError, RunError, first_line_of
+from workbench.errors import ArgumentError, MissingDependencyError, RunError, first_line_of, install_command
 from workbench.head import attachment, local_head
 
 STOP_S = 30.0
@@ -28,7 +28,7 @@ def check_serve() -> None:
     except ModuleNotFoundError as error:
         raise MissingDependencyError(
             "this needs Ray Serve, which is not installed",
-            next_step="Install it: pip install 'workbench[serve-on-ray]'",
+            next_step=f"Install it: {install_command('serve-on-ray')}",
         ) from error
 
 

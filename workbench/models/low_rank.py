@@ -10,11 +10,10 @@ from typing import Any
 
 from torch import nn
 
-from workbench.errors import ExperimentError
+from workbench.errors import ExperimentError, install_command
 from workbench.experiment.pretrained import LowRankAdapter
 
 FIELD = "training.adapter"
-INSTALL = "Install it with: pip install 'workbench[lora]'"
 _SHOWN = 6
 
 
@@ -39,7 +38,9 @@ def add_adapter(model: nn.Module, adapter: LowRankAdapter, *, field: str = FIELD
         )
     except ImportError as error:
         raise ExperimentError(
-            f"LoRA needs the package peft: {error}", field=field, next_step=INSTALL
+            f"LoRA needs the package peft: {error}",
+            field=field,
+            next_step=f"Install it: {install_command('lora')}",
         ) from error
     trained = [name for name, _ in model.named_parameters() if _fits(name, adapter.unfrozen)]
     if adapter.unfrozen and not trained:

@@ -219,7 +219,7 @@ class Jobs:
         return RunError(
             f"{self.address} does not take jobs: it is not a Ray dashboard", field="address",
             allowed=_ALLOWED,
-            next_step="The head node needs this before Ray is started: pip install 'workbench[cluster]'",
+            next_step="Before Ray starts, the head node needs: pip install '.[cluster]' in a copy of the repository.",
         )  # fmt: skip
 
     def _refused(self, status: int, text: str) -> RunError:

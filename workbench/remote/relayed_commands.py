@@ -249,7 +249,7 @@ def _could_not_run(job: Job, lines: list[str], address: str) -> RunError:
     if any(_NOT_INSTALLED.search(line) for line in written):
         return RunError(
             f"the Python that runs jobs at {address} has no workbench, or one too old for this",
-            next_step="Install this version on every node of the cluster: pip install 'workbench[cluster]'",
+            next_step="Install this version on every node, in a copy of the code: pip install '.[cluster]'",
         )
     why = written[-1][:500] if written else "it wrote nothing"
     return RunError(f"the cluster at {address} could not run the command: {why}")

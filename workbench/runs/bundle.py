@@ -376,8 +376,7 @@ def _warnings(trial: Trial, experiment: Experiment, contents: Contents, *, has_c
         )
     if uses_adapter(experiment):
         parts.append(
-            "The model has low-rank additions (LoRA), so that to build it takes peft: "
-            "pip install 'workbench[lora]'."
+            "The model has low-rank additions (LoRA), so that to build it takes peft: pip install peft."
         )
     if path is not None and relative_data(experiment) is None:
         shown = open_artifacts(str(path)) if is_url(str(path)) else path  # a URL may hold keys

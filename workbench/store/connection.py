@@ -22,7 +22,7 @@ from sqlalchemy.engine import URL, Connection, Engine
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, SQLAlchemyError
 
 from workbench.artifacts.local import make_private
-from workbench.errors import MissingDependencyError, StoreError, StoreUnavailableError
+from workbench.errors import MissingDependencyError, StoreError, StoreUnavailableError, install_command
 from workbench.events import process_unix_s
 from workbench.store import postgresql
 from workbench.store.database_files import watch_files
@@ -134,7 +134,7 @@ def _make_engine(url: URL) -> Engine:
         raise MissingDependencyError(
             f"a store at {url.get_backend_name()} needs the package {error.name or url.get_driver_name()}",
             field="store",
-            next_step=f"Install it: {postgresql.INSTALL_IT}.",
+            next_step=f"Install it: {install_command('postgresql')}",
         ) from error
     except OSError as error:
         raise _translate(error, url) from error

@@ -10,7 +10,6 @@ from sqlalchemy.engine import URL, Connection, Engine
 
 from workbench.errors import StoreError, StoreUnavailableError
 
-INSTALL_IT = "pip install 'workbench[postgresql]'"
 CHANNEL = "workbench"
 LOCK_TIMEOUT_S = 5.0
 _MIGRATION_LOCK = 0x776F726B  # any number that all versions agree on

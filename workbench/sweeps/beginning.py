@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from workbench.data.options import existing_path
-from workbench.errors import ExperimentError
+from workbench.errors import ExperimentError, install_command
 from workbench.experiment import Experiment
 from workbench.experiment.module_inspection import find_source
 from workbench.experiment.pretrained import uses_adapter, weights_of
@@ -33,5 +33,5 @@ def check_beginning(experiment: Experiment) -> None:
         raise ExperimentError(
             "LoRA needs the package peft, which is not installed",
             field=field_of("training", "adapter", experiment.search.root),
-            next_step="Install it with: pip install 'workbench[lora]'",
+            next_step=f"Install it: {install_command('lora')}",
         )

@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from torch import Tensor, nn
 from torch.nn import functional
 
-from workbench.errors import ExperimentError, MissingDependencyError
+from workbench.errors import ExperimentError, MissingDependencyError, install_command
 from workbench.experiment.refusals import refusal
 from workbench.models.configurations import Activation, MLPConfiguration
 from workbench.models.mlp import MLP
@@ -168,7 +168,7 @@ def make_environment(name: str) -> Environment:
         except ModuleNotFoundError as error:
             raise MissingDependencyError(
                 f"{name} is an environment of Gymnasium, which is not installed",
-                next_step="Install it: pip install 'workbench[policies]', or name module:Class.",
+                next_step=f"Install it: {install_command('policies')}; or name module:Class.",
             ) from error
         try:
             made = gymnasium.make(name)

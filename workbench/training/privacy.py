@@ -13,11 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from workbench.data.batches import num_batches
-from workbench.errors import ExperimentError
+from workbench.errors import ExperimentError, install_command
 from workbench.experiment import Training
 from workbench.strategies.strategy import Hiding
-
-INSTALL = "Install it with: pip install 'workbench[private]'"
 
 
 @dataclass(frozen=True)
@@ -94,6 +92,6 @@ def _accountants() -> Any:
     except ImportError as error:
         raise ExperimentError(
             f"training with differential privacy needs the package opacus: {error}",
-            field="training.private", next_step=INSTALL,
+            field="training.private", next_step=f"Install it: {install_command('private')}",
         ) from error  # fmt: skip
     return opacus.accountants

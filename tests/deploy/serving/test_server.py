@@ -32,6 +32,7 @@ from tests.services.waiting import wait_until
 from workbench.cli.entry import run_command
 from workbench.data.bundled import DigitsOptions
 from workbench.deploy.serving.app import MAX_REQUESTS
+from workbench.errors import install_command
 
 ROW: dict[str, Any] = {"age": 3, "animal": "cat", "note": "x", "born": "2020-01-01"}
 HIGH = body_of({"inputs": [1, 2, 3, 4]})
@@ -192,7 +193,7 @@ def test_a_package_that_is_missing_is_named_with_its_installation(
 ) -> None:
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     assert run_command(["serve", str(bundles / "sum")]) == 1
-    assert "pip install 'workbench[deploy]'" in capsys.readouterr().err
+    assert install_command("deploy") in capsys.readouterr().err
 
 
 def test_a_newer_bundle_takes_over_under_load_without_a_failed_request(
