@@ -219,7 +219,7 @@ class Jobs:
         return RunError(
             f"{self.address} does not take jobs: it is not a Ray dashboard", field="address",
             allowed=_ALLOWED,
-            next_step="Before Ray starts, the head node needs: pip install '.[cluster]' in a copy of the repository.",
+            next_step="Before Ray starts, the head needs: pip install '.[cluster]' in a copy of the code.",
         )  # fmt: skip
 
     def _refused(self, status: int, text: str) -> RunError:
