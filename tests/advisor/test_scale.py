@@ -145,3 +145,30 @@ def test_the_parts_of_a_batch_are_equal_and_as_few_as_can_be(share: int, most: i
     assert share % times == 0
     assert share // times <= most
     assert not [fewer for fewer in range(1, times) if share % fewer == 0 and share // fewer <= most]
+
+
+@given(
+    st.lists(st.floats(1e-4, 0.5), min_size=2, max_size=4),
+    st.sampled_from([16, 64, 256]),
+)
+def test_a_predicted_step_is_never_faster_with_more_workers(steps_s: list[float], other_batch: int) -> None:
+    """However far measured steps are from any law: every worker has as much to do, and waits for more."""
+    measured = [measure(2**power, 64, step_s) for power, step_s in enumerate(steps_s)]
+    measured.append(measure(2, other_batch, 0.01))
+    longest_s = 0.0
+    for point in scale_of(measured, 0.8, up_to=16).curve:
+        if not point.is_measured:
+            assert point.step_time_s >= longest_s
+            assert point.efficiency_low <= point.efficiency <= point.efficiency_high
+        longest_s = max(longest_s, point.step_time_s)
+
+
+def test_a_slow_step_on_two_workers_is_not_forgotten_on_four() -> None:
+    # Seen on two cores: a law through all micro batches would have taken four workers for faster than two.
+    measured = [
+        measure(1, 4, 0.00031), measure(1, 64, 0.00047), measure(1, 256, 0.00085),
+        measure(2, 2, 0.00246), measure(2, 16, 0.00253), measure(2, 128, 0.00488),
+    ]  # fmt: skip
+    curve = scale_of(measured, 0.8, up_to=8).curve
+    assert [point.step_time_s >= 0.00488 for point in curve] == [False, *[True] * 7]
+    assert max(point.efficiency for point in curve[2:]) <= curve[1].efficiency

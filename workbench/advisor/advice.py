@@ -37,6 +37,11 @@ class Estimate:
         """Return the estimate of a multiple, `factor` > 0."""
         return Estimate(self.value * factor, self.low * factor, self.high * factor, self.extrapolated)
 
+    def at_least(self, least: float) -> Estimate:
+        """Return the estimate of a number that is known to be `least` or more."""
+        low, value, high = (max(least, each) for each in (self.low, self.value, self.high))
+        return Estimate(value, low, high, self.extrapolated)
+
     def widened(self, spread: float) -> Estimate:
         """Return an estimate whose high end is higher by `spread`, >= 0, and whose low end is further off.
 

@@ -149,10 +149,15 @@ def scale_of(
     )
     divided = _divided(known, variant, counts, global_batch or 0, most)
     curve: list[ScalePoint] = []
+    longest_s = 0.0
     for workers, step in zip(counts, found, strict=True):
         is_beyond = step.extrapolated and workers not in timed
         if is_beyond and workers > (up_to or 0):
             continue
+        if workers not in timed:
+            # Nobody has less to do where more workers wait for each other.
+            step = step.at_least(longest_s)
+        longest_s = max(longest_s, step.value)
         servers, servers_used = _servers(workers, exchange, computing_s)
         curve.append(
             ScalePoint(

@@ -92,6 +92,14 @@ def what_if_scale(
     workers = f"{found.pays_up_to} {counted_noun(found.pays_up_to, 'worker')}"
     reach = f"the efficiency is {efficiency:.0%} or more up to {workers}{limit}"
     click.echo(f"\nAt {found.micro_batch} samples each, {reach}. The curve {bend}.")
+    largest = next(point for point in found.curve if point.workers == found.measured_up_to)
+    if largest.speedup < 1.0:
+        step, alone = (format_duration(point.step_time_s) for point in (largest, found.curve[0]))
+        waits = found.exchange_s and f", of which {format_duration(found.exchange_s)} wait for gradients"
+        click.echo(
+            f"{largest.workers} workers are slower than one: their step takes {step}{waits or ''}; "
+            f"that of one worker {alone}."
+        )
     if found.overhead is not None and found.overhead_allowed is not None:
         click.echo(
             f"On {found.measured_up_to} workers {found.overhead:.1%} of computing is not parallel; "
