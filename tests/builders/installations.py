@@ -6,6 +6,7 @@ import csv
 import functools
 import importlib.metadata
 import os
+import site
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -64,7 +65,8 @@ def needed_by(requirements: Iterable[str]) -> set[str]:
 def owners_of_modules() -> dict[str, set[str]]:
     """Return which distributions a module comes from; Python 3.10 knows it for some of them only."""
     owners: dict[str, set[str]] = {}
-    for distribution in importlib.metadata.distributions():
+    # Not what a library brings along and adds to the path, as Ray does once it is imported.
+    for distribution in importlib.metadata.distributions(path=site.getsitepackages()):
         name = distribution.metadata["Name"]
         for path in csv.reader((distribution.read_text("RECORD") or "").splitlines()):
             top, _, rest = path[0].partition("/")

@@ -74,12 +74,19 @@ def test_the_smaller_micro_batch_trains_what_the_larger_would_have(store: Store)
     assert cut.trials[0].values == pytest.approx(whole.trials[0].values, rel=1e-5)
 
 
+def test_a_trial_of_which_little_fits_is_divided_until_it_does(store: Store) -> None:
+    sweep = train(store, "Hungry", options={"fits": 3})
+    [ended] = sweep.of(TrialEnded)
+    assert (ended.state, ended.attempt) == ("complete", 3)
+    assert sweep.trials[0].plan.micro_batch == 2
+
+
 def test_a_trial_that_never_fits_is_infeasible_and_not_a_failure_to_the_sampler(store: Store) -> None:
     search = {"weight_decay": {"low": 0.0, "high": 0.001}}
-    sweep = train(store, "Hungry", options={"fits": 3}, search=search)
+    sweep = train(store, "Hungry", options={"fits": 0}, search=search)
     [ended] = sweep.of(TrialEnded)
-    assert (ended.state, ended.reason, ended.attempt) == ("failed", "oom", 1)
-    assert sweep.trials[0].plan.micro_batch == 32, "it is tried again once, not until it fits"
+    assert (ended.state, ended.reason, ended.attempt) == ("failed", "oom", 4)
+    assert sweep.trials[0].plan.micro_batch == 1, "64, 32, 8, 2 and 1 samples were tried"
     assert known_to_sampler(sweep) == [("PRUNED", {"fits in memory": 1.0})]
 
 
