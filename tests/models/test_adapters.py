@@ -107,6 +107,18 @@ def test_losses_and_metrics_can_be_named_by_reference_or_given(own_module):
     assert totals.values() == pytest.approx({"accuracy": 2 / 3, "half_right": 0.5})
 
 
+def test_a_metric_may_return_numbers(own_module):
+    found = {
+        "mean": lambda outputs, targets: float((outputs.argmax(1) == targets).double().mean()),
+        "numpy_mean": lambda outputs, targets: (outputs.argmax(1) == targets).double().mean().numpy()[()],
+        "total": lambda outputs, targets: (float((outputs.argmax(1) == targets).sum()), len(targets)),
+    }
+    totals = Totals(load_metrics(found, "classification"))
+    totals.add(torch.eye(3), torch.tensor([0, 1, 0]))
+    totals.add(torch.eye(3)[:1], torch.tensor([0]))
+    assert totals.values() == pytest.approx(dict.fromkeys(found, 3 / 4))
+
+
 @pytest.mark.parametrize(
     ("metrics", "field"),
     [

@@ -12,6 +12,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from workbench.errors import ExperimentError
@@ -143,8 +144,10 @@ def _as_metric(found: AnyMetric | Callable[..., Any]) -> AnyMetric:
     def measure(outputs: Any, targets: Any) -> tuple[Tensor, int | Tensor]:
         measured = found(outputs, targets)
         if isinstance(measured, tuple):
-            return measured
-        return mean_over_samples(lambda *_: measured).measure(outputs, targets)
+            total, count = measured
+            return torch.as_tensor(total), count
+        mean = torch.as_tensor(measured)  # it may be a number, as scikit-learn returns
+        return mean_over_samples(lambda *_: mean).measure(outputs, targets)
 
     return Metric(measure)
 
