@@ -13,7 +13,13 @@ import pytest
 from tests.services.databases import execute
 from tests.services.postgresql import ESCAPED_PASSWORD, PASSWORD, USER, Server
 from tests.services.waiting import wait_until
-from workbench.errors import LeaseError, MissingDependencyError, StoreError, StoreUnavailableError
+from workbench.errors import (
+    LeaseError,
+    MissingDependencyError,
+    StoreError,
+    StoreUnavailableError,
+    install_command,
+)
 from workbench.events import Noted, RunStateChanged
 from workbench.experiment import Experiment
 from workbench.store import Store, notifications, postgresql
@@ -131,7 +137,7 @@ def test_missing_driver_says_how_to_install_it(start: Start) -> None:
     """
     (said,) = start(source).read_words()
     assert said.startswith(MissingDependencyError.__name__)
-    assert postgresql.INSTALL_IT in said
+    assert install_command("postgresql") in said
     assert "secret" not in said
 
 
