@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.services.sweeps import Sweep
+from tests.services.waiting import wait_until
 from workbench.events import TrialEnded, TrialReported
 from workbench.store import Store
 
@@ -77,7 +78,8 @@ def test_prints_land_in_the_log_of_the_trial(endings: Sweep) -> None:
 def test_the_process_of_a_trial_that_does_not_stop_in_time_is_ended(endings: Sweep) -> None:
     trial = endings.trial_with(how="deaf")
     [pid] = trial.worker_pids
-    assert not Path(f"/proc/{pid}").exists()
+    # The driver does not wait for the process that it has killed.
+    wait_until(lambda: not Path(f"/proc/{pid}").exists(), timeout_s=10)
 
 
 def test_pruned_trials_keep_their_reports_and_give_their_warm_worker_to_the_next(store: Store) -> None:
