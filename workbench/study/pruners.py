@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import optuna
@@ -110,28 +110,17 @@ class CurvePruner(BasePruner):
 
     def place(self, study: optuna.Study, trial: FrozenTrial) -> Place | None:
         """Return the place by which a trial is judged; None once enough trials are complete for forecasts."""
-        others = [other for other in study.get_trials(deepcopy=False) if other.number != trial.number]
-        ends = _ends(others)
-        if len(ends) >= _MIN_COMPLETE:
-            return None
-        rung, value = max(trial.intermediate_values.items())
-        sign = _sign_of(study)
-        there = [
-            sign * other.intermediate_values[rung]
-            for other in others if rung in other.intermediate_values and keeps_limits(other)
-        ]  # fmt: skip
-        if len(there) < 2 and not ends:  # of two at once, either may be the better one
-            return Place(0, len(there))
-        return Place(sum(each > sign * value for each in there), len(there))
+        others = _others(study, trial)
+        return _place(study, trial, others, _ends(others))
 
     def chance_of_best(self, study: optuna.Study, trial: FrozenTrial) -> float:
         """Return the probability of a trial to end as the best; 1 where too little is known."""
-        place = self.place(study, trial)
+        others = _others(study, trial)
+        ends = _ends(others)
+        place = _place(study, trial, others, ends)
         if place is not None:
             return 0.0 if place.is_behind else 1.0
         rungs, sign = sorted(trial.intermediate_values), _sign_of(study)
-        others = [other for other in study.get_trials(deepcopy=False) if other.number != trial.number]
-        ends = _ends(others)
         end = float(trial.params.get("epochs", self._num_epochs) or max(rung for rung, _ in ends))
         best = max(sign * value for _, value in ends)
         if end <= rungs[-1] or sign * trial.intermediate_values[rungs[-1]] > best:
@@ -164,6 +153,26 @@ class CurvePruner(BasePruner):
 
 def _sign_of(study: optuna.Study) -> float:
     return 1.0 if study.direction == StudyDirection.MAXIMIZE else -1.0
+
+
+def _others(study: optuna.Study, trial: FrozenTrial) -> list[FrozenTrial]:
+    return [other for other in study.get_trials(deepcopy=False) if other.number != trial.number]
+
+
+def _place(
+    study: optuna.Study, trial: FrozenTrial, others: Sequence[FrozenTrial], ends: Sequence[tuple[int, float]]
+) -> Place | None:  # fmt: skip
+    if len(ends) >= _MIN_COMPLETE:
+        return None
+    rung, value = max(trial.intermediate_values.items())
+    sign = _sign_of(study)
+    there = [
+        sign * other.intermediate_values[rung]
+        for other in others if rung in other.intermediate_values and keeps_limits(other)
+    ]  # fmt: skip
+    if len(there) < 2 and not ends:  # of two at once, either may be the better one
+        return Place(0, len(there))
+    return Place(sum(each > sign * value for each in there), len(there))
 
 
 def _ends(trials: Iterable[FrozenTrial]) -> list[tuple[int, float]]:
