@@ -83,16 +83,13 @@ def notes_of_columns(columns: Mapping[str, pd.Series], forms: Mapping[str, TextF
     if dates:
         notes.append(f"read as dates: {listed(dates)}")
     numbers = {name: form for name, form in forms.items() if isinstance(form, NumberText)}
-    if separated := [
-        f"{name} (such as {next(text for text in known_texts(columns[name]) if ',' in text)!r})"
-        for name, form in numbers.items() if form.has_thousands
-    ]:  # fmt: skip
-        notes.append(f"read as numbers with thousands separators: {listed(separated)}")
-    if with_comma := [
-        f"{name} (such as {next(text for text in known_texts(columns[name]) if ',' in text)!r})"
-        for name, form in numbers.items() if form.has_decimal_comma
-    ]:  # fmt: skip
-        notes.append(f"read as numbers with decimal commas: {listed(with_comma)}")
+    for what, of_kind in (
+        ("thousands separators", [name for name, form in numbers.items() if form.has_thousands]),
+        ("decimal commas", [name for name, form in numbers.items() if form.has_decimal_comma]),
+    ):  # fmt: skip
+        if of_kind:
+            shown = listed([_example_of_comma(name, columns[name]) for name in of_kind])
+            notes.append(f"read as numbers with {what}: {shown}")
     if with_unit := [
         _example_of_unit(name, columns[name], form) for name, form in numbers.items() if form.unit
     ]:
@@ -124,6 +121,10 @@ def notes_of_numeric_target(target: pd.Series, name: str) -> list[str]:
 def listed(items: Sequence[str]) -> str:
     """Return the first items, with dots if there are more."""
     return ", ".join(items[:_MAX_NAMED]) + ", ..." * (len(items) > _MAX_NAMED)
+
+
+def _example_of_comma(name: str, column: pd.Series) -> str:
+    return f"{name} (such as {next(text for text in known_texts(column) if ',' in text)!r})"
 
 
 def _dates_in_words(column: pd.Series, form: str) -> str:
