@@ -267,11 +267,9 @@ def _facts(run: Run, history: History) -> list[str]:
     content = "advice" if run.is_advice else counts or "no trials yet"
     lines = [f"started {format_age(time.time() - row.created_unix_s)}, {content}"]
     if row.state == "lost":
-        again = (
-            "the next advice uses them"
-            if run.is_advice
-            else ("a driver that was killed is replaced within seconds; a run that stays lost can be resumed")
-        )
+        again = "a driver that was killed is replaced within seconds; a run that stays lost can be resumed"
+        if run.is_advice:
+            again = "the next advice uses them"
         lines.append(f"its driver is gone; its results are stored: {again}")
     elif history.reason or history.message:
         lines.append(f"{history.state}: {describe_end(history)}")
