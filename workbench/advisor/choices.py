@@ -297,12 +297,21 @@ class _Reader:
         candidates = dimension.candidates(hardware)
         if name == "strategy" and self._needs_whole_step():
             candidates = tuple(each for each in candidates if capabilities_of(str(each)).has_whole_step)
+        if name == "compile" and self._may_vary():
+            candidates = candidates[:1]
         return candidates[:1] if dimension.advised_for == "nothing" else candidates
 
     def _needs_whole_step(self) -> bool:
         """Return whether each worker must hold all parameters and gradients."""
         has_hook = self._experiment.training.gradient_hook is not None or "gradient_hook" in self._search
         return self._experiment.makes_own_steps or has_hook
+
+    def _may_vary(self) -> bool:
+        """Return whether own code takes part in a step, which may compute something else each time."""
+        named = (self._experiment.model, self._experiment.loss, self._experiment.train)
+        return "model" in self._search or any(
+            each and (each.payload_hash or ":" in each.name) for each in named
+        )
 
     def rates(self, optimizer: str) -> tuple[tuple[float, float], tuple[float, ...] | None]:
         """Return the range of rates at the reference batch, and the rates where they are listed."""

@@ -7,6 +7,7 @@ the line through what was measured, or what was estimated before anything ran. N
 from __future__ import annotations
 
 import copy
+import itertools
 import math
 import statistics
 from collections.abc import Iterator, Sequence
@@ -23,9 +24,9 @@ from workbench.performance.goodput import efficiency
 from workbench.performance.memory import MARGIN, MemoryLaw
 from workbench.performance.step_time import Measurement, Point, StepTimeModel, fit
 from workbench.performance.topology import Topology
-from workbench.plan import Plan
+from workbench.plan import PartialPlan, Plan
 from workbench.strategies import STRATEGIES
-from workbench.strategies.capabilities import BY_AXIS, capabilities_of
+from workbench.strategies.capabilities import BY_AXIS, can_record, capabilities_of
 from workbench.strategies.pipeline_order import duration
 from workbench.workers.admission import Placement
 
@@ -264,10 +265,8 @@ class Knowledge:
     def _estimated_law(self, plan: Plan) -> MemoryLaw | None:
         if self._estimated is None or plan.strategy not in STRATEGIES:
             return None
-        if plan.recompute != "none" or plan.exchange != USUAL:
-            return None
         able = capabilities_of(plan.strategy)
-        if not able.holds_whole_model:
+        if plan.recompute != "none" or plan.exchange != USUAL or not able.holds_whole_model:
             return None
         return self._estimated.with_divided_state(plan.workers) if able.divides_state else self._estimated
 
@@ -291,9 +290,9 @@ def enumerate_plans(
         fits: What is known of memory; None to leave nothing out for it.
     """
     for variant in variants:
-        for workers in choices.workers:
-            for batch in choices.global_batches:
-                yield from _divisions(choices, variant, workers, batch, fits)
+        numbers = [each for each in choices.workers if can_record(variant | PartialPlan.of(workers=each))]
+        for workers, batch in itertools.product(numbers, choices.global_batches):
+            yield from _divisions(choices, variant, workers, batch, fits)
 
 
 def _divisions(

@@ -17,7 +17,13 @@ from workbench.exchanges.capabilities import USUAL, with_options
 from workbench.exchanges.capabilities import capabilities_of as capabilities_of_exchange
 from workbench.plan import EXCHANGE_OPTIONS, SIZES, VARIANT, AdvisedFor, PartialPlan, Plan, PlanValue
 from workbench.strategies import STRATEGIES
-from workbench.strategies.capabilities import BY_AXIS, capabilities_of, strategy_for_many, strategy_on
+from workbench.strategies.capabilities import (
+    BY_AXIS,
+    can_record,
+    capabilities_of,
+    strategy_for_many,
+    strategy_on,
+)
 from workbench.strategies.pipeline_order import can_compute
 
 Variant = PartialPlan
@@ -76,7 +82,7 @@ def alternatives(
         names = [each.name for each in (dimension, *belonging)]
         for values in itertools.product(*(options[name] for name in names)):
             found = with_options(base | PartialPlan.of(**dict(zip(names, values, strict=True))), options)
-            if found not in seen and can_compute(found):
+            if found not in seen and _is_possible(found):
                 seen.add(found)
                 yield found
 
@@ -88,7 +94,7 @@ def combinations(
     names = [dimension.name for dimension in VARIANT if dimension.advised_for == advised_for]
     for values in itertools.product(*(options[name] for name in names)):
         found = with_options(base | PartialPlan.of(**dict(zip(names, values, strict=True))), options)
-        if can_compute(found):
+        if _is_possible(found):
             yield found
 
 
@@ -120,8 +126,12 @@ def divided(base: Variant, options: Mapping[str, Sequence[PlanValue]]) -> Iterat
             if size != 1:
                 axes = dict.fromkeys(BY_AXIS, 1) | {axis: size}
                 found = plain | PartialPlan.of(strategy=name, pipeline_schedule=schedule, **axes)
-                if can_compute(found):
+                if _is_possible(found):
                     yield found
+
+
+def _is_possible(variant: Variant) -> bool:
+    return can_compute(variant) and can_record(variant)
 
 
 def _usual_form(plan: Plan) -> Plan:

@@ -73,10 +73,11 @@ class Plan:
     )  # fmt: skip
     compile: str = declare(
         "none",
-        "Whether torch.compile makes code for the model in the first step; needs a C++ compiler.",
-        choices=("none", "default"), wording="compiled", unmentioned="none", advised_for="speed",
+        "Whether torch.compile makes code for the model (default), or kernels are replayed (cuda_graphs).",
+        choices=("none", "default", "cuda_graphs"), unmentioned="none", advised_for="speed",
+        wordings={"default": "compiled", "cuda_graphs": "CUDA graphs"},
         # Compiling may take longer than a whole training: it is compared where an experiment searches it.
-        candidates=lambda hardware: ("none",),
+        candidates=lambda hardware: ("none", "cuda_graphs") if hardware.has_gpu else ("none",),
     )  # fmt: skip
     loaders: int = declare(
         0,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from workbench.errors import ExperimentError
@@ -42,6 +42,7 @@ class Dimension:
         minimum: The smallest number that may be written.
         unit: Unit of a number; None where it has none.
         wording: How `Plan.describe` writes a value; "" for the sizes, which it writes as a product.
+        wordings: How it writes the values that have words of their own.
         unmentioned: The value that `Plan.describe` leaves out.
         aliases: Names of the same setting in other tools.
         short_names: Names in the section `plan`; elsewhere they may be parameters of a model.
@@ -65,6 +66,7 @@ class Dimension:
     minimum: int = 1
     unit: str | None = None
     wording: str = "{}"
+    wordings: Mapping[PlanValue, str] = field(default_factory=dict)
     unmentioned: PlanValue | None = None
     aliases: tuple[str, ...] = ()
     short_names: tuple[str, ...] = ()
@@ -110,7 +112,8 @@ class Dimension:
         """Return the words for a value; "" for one that goes without saying."""
         if self.size_wording is not None and size_bytes(value) is not None:
             return self.size_wording.format(value)
-        words = "" if value == self.unmentioned else self.wording.format(value)
+        wording = self.wordings.get(value, self.wording)
+        words = "" if value == self.unmentioned else wording.format(value)
         return words.removesuffix("s") if value == 1 else words
 
 

@@ -18,7 +18,7 @@ from workbench.plan import PartialPlan, Plan
 from workbench.planning.batch_division import smaller_micro_batch
 from workbench.planning.settings import fitted_of
 from workbench.strategies import STRATEGIES
-from workbench.strategies.capabilities import Capabilities, capabilities_of, strategies_that
+from workbench.strategies.capabilities import Capabilities, can_record, capabilities_of, strategies_that
 from workbench.strategies.pipeline_order import can_compute
 
 WAYS = ("recompute", "strategy", "shard")
@@ -79,7 +79,11 @@ def _ways(plan: PartialPlan, has_blocks: bool, *, is_divided: bool) -> Iterator[
     half = smaller_micro_batch(plan)
     if half is not None and not is_divided:
         yield half
-    if has_blocks and plan.get("recompute") == "none":
+    if (
+        has_blocks
+        and plan.get("recompute") == "none"
+        and can_record(plan | PartialPlan.of(recompute="blocks"))
+    ):
         yield _in_usual_order(plan, PartialPlan.of(recompute="blocks"))
     for name in _saving_strategies(plan):
         yield PartialPlan.of(strategy=name)

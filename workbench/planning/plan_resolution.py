@@ -15,7 +15,13 @@ from workbench.experiment import Training
 from workbench.plan import EXCHANGE_OPTIONS, VARIANT, Hardware, PartialPlan, Plan
 from workbench.plan.dimension import size_bytes
 from workbench.strategies import STRATEGIES
-from workbench.strategies.capabilities import BY_AXIS, capabilities_of, strategies_that, strategy_on
+from workbench.strategies.capabilities import (
+    BY_AXIS,
+    can_record,
+    capabilities_of,
+    strategies_that,
+    strategy_on,
+)
 from workbench.strategies.pipeline_order import can_compute
 
 
@@ -56,6 +62,7 @@ def resolve_plan(
     assert plan is not None
     _check_precision(plan, hardware, params)
     _check_strategy(plan, params)
+    _check_recording(plan, hardware, params)
     _check_shard(plan, params)
     _check_schedule(plan, params)
     _check_bucket(plan, params)
@@ -183,6 +190,24 @@ def _check_strategy(plan: Plan, params: Mapping[str, JsonValue]) -> None:
             allowed=", ".join(["auto", *able]),
             next_step="Choose one of these, or one worker.",
         )
+
+
+def _check_recording(plan: Plan, hardware: Hardware | None, params: Mapping[str, JsonValue]) -> None:
+    """Refuse CUDA graphs without a GPU, or of passes that they cannot record."""
+    if plan.compile != "cuda_graphs":
+        return
+    if hardware is not None and not hardware.has_gpu:
+        problem, next_step = "a CPU has no CUDA graphs", "Set it to none, or resources.gpus_per_worker to 1."
+    elif not can_record(PartialPlan.of_plan(plan)) or not capabilities_of(plan.strategy).records_kernels:
+        problem = "CUDA graphs record what one worker computes alone, and nothing that is computed again"
+        next_step = (
+            "Set it to none, or plan.workers to 1, plan.strategy to single and plan.recompute to none."
+        )
+    else:
+        return
+    raise ExperimentError(
+        problem, field=field_of("plan", "compile", params), allowed="auto, none, default", next_step=next_step
+    )
 
 
 def _taking_shards() -> list[str]:

@@ -272,7 +272,7 @@ class FakeTrial:
         # fp16 takes as many bytes, and its scaler would read values.
         precision = "fp32" if self._settings.plan.precision == "fp32" else "bf16"
         settings = step_settings(self._experiment, self._settings, self._datasets)
-        return dataclasses.replace(settings, precision=precision, compiles=False)
+        return dataclasses.replace(settings, precision=precision, compiles=False, records=False)
 
     def _batch(self, micro_batch: int, num_micro_batches: int) -> list[MicroBatch]:
         def enlarge(part: Tensor) -> Tensor:

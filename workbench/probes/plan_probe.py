@@ -210,7 +210,7 @@ class _Probe:
             times=found[0],
             peak_bytes=peak_bytes,
             power_w=None if used_j is None else used_j / elapsed_s,
-            compile_s=steps.compile_s if parts.settings.plan.compile != "none" else None,
+            compile_s=steps.compile_s if parts.settings.plan.compile == "default" else None,
             state_bytes=num_bytes(strategy.state()) if strategy.capabilities.holds_whole_model else None,
         )
 

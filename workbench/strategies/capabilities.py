@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from workbench.errors import ExperimentError
+from workbench.plan import PartialPlan
 from workbench.strategies import STRATEGIES
 
 
@@ -25,6 +26,7 @@ class Capabilities:
             worker is a replica.
         takes_shard: Whether replicas may divide parameters among as many of them as `plan.shard` says.
         is_exact: Whether N workers make the step of one worker, up to rounding.
+        records_kernels: Whether CUDA graphs can record its passes, which wait for no other worker.
     """
 
     max_workers: int | None = None
@@ -35,6 +37,7 @@ class Capabilities:
     axis: str | None = None
     takes_shard: bool = False
     is_exact: bool = True
+    records_kernels: bool = False
 
     @property
     def has_whole_step(self) -> bool:
@@ -48,7 +51,7 @@ class Capabilities:
 
 
 BUILT_IN = {
-    "single": Capabilities(max_workers=1),
+    "single": Capabilities(max_workers=1, records_kernels=True),
     "ddp": Capabilities(on_one_worker="single", takes_exchange=True),
     "zero1": Capabilities(divides_state=True),
     "fsdp": Capabilities(divides_state=True, holds_whole_model=False, takes_shard=True),
@@ -91,6 +94,22 @@ def strategy_on(name: str, num_workers: int) -> str:
     if num_workers == 1 and name in STRATEGIES:
         return capabilities_of(name).on_one_worker or name
     return name
+
+
+def can_record(plan: PartialPlan) -> bool:
+    """Return whether the passes of a plan can be recorded in CUDA graphs, where it records them.
+
+    Example:
+        >>> can_record(PartialPlan.of(workers=2, compile="cuda_graphs"))
+        False
+    """
+    if plan.get("compile") != "cuda_graphs":
+        return True
+    # Blocks that are computed again restore the states of generators, which a recording cannot hold.
+    if plan.get("recompute") not in (None, "none") or (plan.workers or 1) > 1:
+        return False
+    strategy = strategy_on(str(plan.get("strategy") or "single"), 1)
+    return strategy in STRATEGIES and capabilities_of(strategy).records_kernels
 
 
 def strategy_for_many(name: str) -> str:

@@ -15,6 +15,7 @@ from torch.optim import Optimizer
 from workbench.strategies.block_costs import keep_what_fits
 from workbench.strategies.capabilities import BUILT_IN
 from workbench.strategies.compiling import compiled, forget_compiled
+from workbench.strategies.cuda_graphs import Recorder
 from workbench.strategies.gradient_norms import WatchedBatch
 from workbench.strategies.kept_blocks import PassCost
 from workbench.strategies.recompute import Block, recompute_blocks
@@ -38,6 +39,7 @@ class Single:
     """What predictions are made in; parameters that are gathered in inference mode cannot be trained."""
     _num_holders = 1
     """How many workers hold each gradient of the step after the exchange."""
+    _recorder: Recorder | None = None
 
     def __init__(self, settings: StepSettings) -> None:
         self._settings = settings
@@ -62,7 +64,8 @@ class Single:
         self._scaler = (
             torch.amp.GradScaler(worker.device.type) if self._settings.precision == "fp16" else None
         )
-
+        if self._settings.records:
+            self._recorder = Recorder(self._begin_pass, self._settings.mark)
         self._mean = self._begin_mean()
 
     def _begin_mean(self) -> WeightMean | None:
@@ -71,29 +74,39 @@ class Single:
 
     def forward_backward(self, batch: StepBatch) -> Tensor:
         """Compute the gradient of a step; see Strategy.forward_backward."""
+        return self._forward_backward(batch, self._recorder)
+
+    def _forward_backward(self, batch: StepBatch, recorder: Recorder | None) -> Tensor:
         mark, last = self._settings.mark, len(batch) - 1
         step_loss: Tensor | None = None
         for index, (inputs, targets, weight) in enumerate(batch):
             mark("data")
             self._choose_kept(functools.partial(self._whole_pass, inputs, targets))
             self._exchange_gradients(index == last and not self._is_alone)
-            loss = self._forward(inputs, targets)
-            mark("forward")
             part = weight * self._num_averaged
-            summed = loss if part == 1.0 else loss * part
-            scaled = summed if self._scaler is None else self._scaler.scale(summed)
-            scaled.backward()
-            mark("backward")
+            if recorder is not None:
+                loss = recorder.add_gradient(inputs, targets, part)
+            else:
+                loss, scaled = self._begin_pass(inputs, targets, part)
+                mark("forward")
+                scaled.backward()
+                mark("backward")
             share = loss.detach() if weight == 1.0 else loss.detach() * weight
             step_loss = share if step_loss is None else step_loss + share
         assert step_loss is not None, "a step has at least one sample"
         return step_loss
 
+    def _begin_pass(self, inputs: Any, targets: Any, part: float) -> tuple[Tensor, Tensor]:
+        """Return the loss of a micro batch, and what its backward pass begins with."""
+        loss = self._forward(inputs, targets)
+        summed = loss if part == 1.0 else loss * part
+        return loss, summed if self._scaler is None else self._scaler.scale(summed)
+
     def measure(self, batch: StepBatch) -> MeasuredStep:
         """Compute the gradient of a step and take norms; see NoiseMeasuring.measure."""
         watched = WatchedBatch(batch, self._leaves())
         with watched:
-            loss = self.forward_backward(watched)
+            loss = self._forward_backward(watched, None)  # a replay calls no hook
         sqr_norms = watched.sqr_norms(self._parameters, self._worker.device)
         num_replicas = self._worker.num_replicas
         if num_replicas > 1:
@@ -125,7 +138,7 @@ class Single:
         else:
             self._scaler.step(self._optimizer)
             self._scaler.update()
-        self._optimizer.zero_grad(set_to_none=True)
+        self._optimizer.zero_grad(set_to_none=self._recorder is None)  # replays add to the same gradients
         self._agree_after_step()
         if self._mean is not None:
             self._mean.follow()
@@ -212,12 +225,12 @@ class Single:
             yield
         finally:
             self._is_alone = False
-            self._optimizer.zero_grad(set_to_none=True)
+            self._optimizer.zero_grad(set_to_none=self._recorder is None)
 
     def close(self) -> None:
         """Drop the model, the gradients and the optimizer, and give the device its memory back."""
         del self._model, self._trained, self._parameters, self._optimizer, self._mean
-        self._blocks = ()
+        self._blocks, self._recorder = (), None
         if self._settings.compiles:
             forget_compiled()
         if self._worker.device.type == "cuda":

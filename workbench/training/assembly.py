@@ -105,7 +105,7 @@ def assemble(task: TrialTask, worker: Worker, profiler: StepProfiler | None = No
     settings = trial_settings(task, device, datasets)
     worker = dataclasses.replace(worker, workers_per_replica=settings.plan.workers_per_replica)
     _seed(task.seed)
-    if settings.plan.compile != "none":
+    if settings.plan.compile == "default":
         check_compiler(field_of("plan", "compile", task.params))
     profiler = profiler or StepProfiler(device.type)
     exchange = exchange_of(settings.plan, worker.num_replicas)
@@ -166,7 +166,8 @@ def step_settings(
         clip_norm=training.clip_norm,
         recompute=settings.plan.recompute != "none",
         kept_bytes=size_bytes(settings.plan.recompute),
-        compiles=settings.plan.compile != "none",
+        compiles=settings.plan.compile == "default",
+        records=settings.plan.compile == "cuda_graphs",
         average=_average(training, steps_per_epoch),
         find_unused=training.find_unused_parameters,
         peak_lr=settings.lr,

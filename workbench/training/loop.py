@@ -106,7 +106,7 @@ class _Loop:
             )
         self._peak_lr = settings.lr
         self._last_epoch = settings.training.epochs if task.segment is None else task.segment.end
-        self._compiles = settings.plan.compile != "none"
+        self._compiles = settings.plan.compile == "default"
         self._num_compiled = num_compiled() if self._compiles else 0
         self._compile_s: float | None = None
         self._steps_per_epoch = num_batches(len(parts.train), settings.plan.global_batch)
