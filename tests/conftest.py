@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.services.clusters import Cluster
+from tests.services.disk import Disk, mounted_disk
 from tests.services.fake_nvml import FakeNvml
 from tests.services.memory_shortage import describe_shortage
 from tests.services.postgresql import PASSWORD, Server, find_programs
@@ -147,6 +148,14 @@ def ray_head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             if "ray" in sys.modules:
                 sys.modules["ray"].shutdown()
             local_head.shutdown()
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Disk]:
+    """A small disk of the test alone."""
+    (tmp_path / "disk").mkdir()
+    with mounted_disk(tmp_path / "disk") as found:
+        yield found
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""Write files atomically, and name the encoding of text that cannot be read.
+"""Write files and folders atomically, and name the encoding of text that cannot be read.
 
 A reader meanwhile gets the earlier content or the new one, never a part. What must also survive a loss of
 power, as checkpoints must, is left to its own writer.
@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import codecs
 import os
+import shutil
+import tempfile
 from pathlib import Path
 
 _MARKS = {codecs.BOM_UTF16_LE: "UTF-16", codecs.BOM_UTF16_BE: "UTF-16"}
@@ -29,6 +31,36 @@ def write_atomically(path: Path, text: str) -> None:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def copy_into(source: Path, folder: Path) -> None:
+    """Copy what a folder contains into another one, all or nothing.
+
+    Args:
+        source: The folder to copy from.
+        folder: The folder to copy into; it is made if it is missing. What it contains stays, but files of the
+            same names are replaced.
+
+    Raises:
+        OSError: If it cannot be written.
+    """
+    made = [each for each in (folder, *folder.parents) if not each.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        # Inside, as only there it is surely the same disk: a full one is noticed before anything shows.
+        with tempfile.TemporaryDirectory(prefix=".", dir=folder) as beside:
+            found = [(path, path.relative_to(source)) for path in sorted(source.rglob("*"))]
+            for path, name in found:
+                Path(beside, name).mkdir() if path.is_dir() else shutil.copy2(path, Path(beside, name))
+            for path, name in found:
+                if path.is_dir():
+                    (folder / name).mkdir(exist_ok=True)
+                else:
+                    Path(beside, name).replace(folder / name)
+    except BaseException:
+        if made:
+            shutil.rmtree(made[-1], ignore_errors=True)
+        raise
 
 
 def encoding_in_words(error: UnicodeDecodeError) -> str:

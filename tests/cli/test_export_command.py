@@ -10,6 +10,7 @@ import pytest
 
 from tests.builders.recorded_runs import EXPERIMENT, append, begin, record_run, trial_events
 from tests.services.clusters import ROOT
+from tests.services.disk import Disk
 from tests.services.fake_nvml import H100, T4, FakeNvml
 from tests.services.shell import Shell
 from workbench.cli.doctor import find_runs_on, mark_lost
@@ -85,6 +86,39 @@ def test_export_says_where_the_bundle_lies_and_refuses_a_full_folder(shell: Shel
     assert "is not empty" in err
     assert shell(*words, "--force")[0] == 0
     assert shell(*words, "--force", "--trial", "3")[0] == 1
+
+
+@pytest.mark.parametrize("name", ["", "new/best", "mine"])
+def test_a_full_disk_is_named_and_no_part_of_the_bundle_stays(shell: Shell, disk: Disk, name: str) -> None:
+    record_run(shell.folder)
+    (disk.path / "mine").mkdir()
+    (disk.path / "mine" / "thesis.txt").write_text("years of work")
+    disk.fill(but_bytes=100_000)
+    before = sorted(disk.path.rglob("*"))
+
+    code, _, err = shell("export", "last", "--to", str(disk.path / name), "--force")
+
+    assert (code, err) == (
+        1,
+        f"error: cannot write {disk.path / name}: No space left on device. Free space there, or name another "
+        "folder.\n",
+    )
+    assert sorted(disk.path.rglob("*")) == before
+
+
+def test_a_full_disk_of_temporary_files_is_named_with_the_variable_that_moves_them(
+    shell: Shell, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record_run(shell.folder)
+    disk.fill(but_bytes=100_000)
+    monkeypatch.setattr("tempfile.tempdir", str(disk.path))
+
+    code, _, err = shell("export", "last", "--to", str(shell.folder / "best"))
+
+    assert code == 1
+    assert f"the bundle cannot be written: {disk.path}" in err
+    assert "No space left on device. Free space there, or let the variable TMPDIR name another folder." in err
+    assert not (shell.folder / "best").exists()
 
 
 def test_early_exits_of_a_table_that_tiers_cannot_use_are_noted(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.services.disk import Disk
 from tests.services.sweeps import Driving, Sweep
 from tests.services.waiting import wait_until
 from workbench.errors import ArtifactsError
@@ -16,53 +17,6 @@ from workbench.store import Store
 from workbench.sweeps import artifact_outage
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("free_pool")]
-
-
-class Disk:
-    """A small file system of its own, for the artifacts only."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._filler = path / "filler"
-
-    def fill(self) -> None:
-        with self._filler.open("wb", buffering=0) as file:
-            try:
-                while True:
-                    file.write(bytes(4096))
-            except OSError:
-                pass
-
-    def make_room(self) -> None:
-        self._filler.unlink()
-
-    def close_for_writing(self) -> None:
-        # A view that is read-only, over the same files: the disk itself has files open and refuses.
-        path = str(self.path)
-        subprocess.run(["mount", "--bind", path, path], check=True)
-        subprocess.run(["mount", "-o", "remount,bind,ro", path], check=True)
-
-    def open_for_writing(self) -> None:
-        subprocess.run(["umount", "--lazy", str(self.path)], check=True)
-
-
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[Disk]:
-    path = tmp_path / "disk"
-    path.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(path)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if mounted.returncode != 0:
-        pytest.skip(f"a file system of its own cannot be mounted here: {mounted.stderr.strip()}")
-    try:
-        yield Disk(path)
-    finally:
-        while path.is_mount():
-            subprocess.run(["umount", "--lazy", str(path)], check=True)
 
 
 @pytest.fixture

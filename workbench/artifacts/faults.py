@@ -9,7 +9,8 @@ from workbench.artifacts.place import Artifacts
 from workbench.errors import ArtifactsError
 
 _REMEDY = "Check that it exists, has free space and is writable."
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""The numbers of errors that state that a disk, or the share of a user, is full."""
 _BROKEN = frozenset({errno.EROFS, errno.EIO, errno.ESTALE, errno.ENODEV, errno.ENXIO, errno.EFBIG})
 _GONE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EEXIST})
 
@@ -36,7 +37,7 @@ def disk_fault(error: BaseException, place: Artifacts) -> ArtifactsError | None:
 
 
 def _is_fault(error: OSError, place: Artifacts) -> bool:
-    if error.errno in _FULL:
+    if error.errno in FULL:
         return True
     folder = place.working_folder
     if not isinstance(error.filename, str) or not Path(error.filename).is_relative_to(folder):

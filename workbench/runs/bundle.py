@@ -28,7 +28,6 @@ import math
 import platform
 import shlex
 import shutil
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -48,7 +47,14 @@ from workbench.history.compression import BASE_RUN, BASE_TRIAL, base_of, compres
 from workbench.history.lineage import lineage
 from workbench.remote.code_dependencies import relative_data
 from workbench.remote.job_package import MODULES_FOLDER
-from workbench.runs.bundle_files import CODE_FOLDER, FILES_FOLDER, Contents, copy_code, copy_files
+from workbench.runs.bundle_files import (
+    CODE_FOLDER,
+    FILES_FOLDER,
+    Contents,
+    copy_code,
+    copy_files,
+    new_bundle,
+)
 from workbench.runs.bundle_formats import add_format, check_format
 from workbench.runs.descriptions import format_numbers
 from workbench.runs.experiment_file import write_experiment
@@ -103,19 +109,10 @@ def write_bundle(
                 lead="To export it without weights, and train it again with its retrain.sh",
             ),
         )
-    try:
-        check_empty(folder, force=force)
-        # A trial that cannot be exported leaves no folder behind.
-        with tempfile.TemporaryDirectory() as beside:
-            _write_all(run, chosen, Path(beside), weights=weights)
-            if format is not None:
-                add_format(run, chosen, Path(beside), format)
-            check_empty(folder, force=force)  # writing has taken a while
-            shutil.copytree(beside, folder, dirs_exist_ok=True)
-    except OSError as error:
-        raise RunError(
-            f"cannot write {folder}: {error.strerror}", next_step="Name another folder."
-        ) from error
+    with new_bundle(folder, force=force) as beside:
+        _write_all(run, chosen, beside, weights=weights)
+        if format is not None:
+            add_format(run, chosen, beside, format)
     return folder
 
 
@@ -237,23 +234,6 @@ def choose_trial(run: RunView, history: History, number: int | None) -> Trial:
             f"trial {chosen.number} is {chosen.state}, not complete", field="trial", allowed=allowed
         )
     return chosen
-
-
-def check_empty(folder: Path, *, force: bool) -> None:
-    """Refuse a folder that holds something, unless that is allowed.
-
-    Args:
-        folder: The folder, which may not exist.
-        force: Whether it may hold something.
-
-    Raises:
-        RunError: If it is refused.
-    """
-    if not force and folder.exists() and any(folder.iterdir()):
-        raise RunError(
-            f"{folder} is not empty",
-            next_step="Name another folder, or use --force (force=True).",
-        )
 
 
 def _write_files(run: RunView, trial: Trial, folder: Path, *, weights: bool) -> None:

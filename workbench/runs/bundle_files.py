@@ -1,18 +1,23 @@
-"""What a bundle copies: code and data of the user, and what a train function left in its folder."""
+"""The folder of a bundle, and what is copied into it: code, data, and what a train function left."""
 
 from __future__ import annotations
 
+import contextlib
 import shutil
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from workbench.artifacts.faults import FULL
+from workbench.errors import RunError
 from workbench.events import TrialReported
 from workbench.experiment import Experiment
 from workbench.experiment.command import arguments_of
 from workbench.experiment.pretrained import weights_of
 from workbench.experiment.trial_value import TrialValue
+from workbench.files import copy_into
 from workbench.formatting import format_bytes
 from workbench.remote.code_dependencies import (
     files_of,
@@ -76,6 +81,57 @@ class Contents:
             f"Files that the {what}, or a program that it starts, finds in another way are not here: paths "
             "that are put together while it runs, files outside the run's folder, downloads.",
         ]
+
+
+@contextlib.contextmanager
+def new_bundle(folder: Path, *, force: bool) -> Iterator[Path]:
+    """Give a temporary folder; when the context ends, its content becomes the bundle, all or nothing.
+
+    Args:
+        folder: The bundle: a folder that is empty or does not exist.
+        force: Write into a folder that is not empty; files of the same names are replaced.
+
+    Raises:
+        RunError: If the folder is not empty, or a file cannot be written.
+    """
+    try:
+        _check_empty(folder, force=force)
+        with tempfile.TemporaryDirectory() as beside:
+            with _naming_files(beside):
+                yield Path(beside)
+            _check_empty(folder, force=force)  # writing has taken a while
+            copy_into(Path(beside), folder)
+    except OSError as error:
+        raise RunError(
+            f"cannot write {folder}: {error.strerror}",
+            next_step="Free space there, or name another folder.",
+        ) from error
+
+
+@contextlib.contextmanager
+def _naming_files(beside: str) -> Iterator[None]:
+    """Name the file that cannot be read or written before anything is in the folder that the user named."""
+    try:
+        yield
+    except (OSError, RunError) as error:
+        cause = error if isinstance(error, OSError) else error.__cause__
+        if not isinstance(cause, OSError) or (cause is not error and cause.errno not in FULL):
+            raise
+        where = str(cause.filename or beside)
+        is_temporary = Path(where).is_relative_to(beside)
+        raise RunError(
+            f"the bundle cannot be written: {where}: {cause.strerror}",
+            next_step="Free space there, or let the variable TMPDIR name another folder."
+            if is_temporary else None,
+        ) from error  # fmt: skip
+
+
+def _check_empty(folder: Path, *, force: bool) -> None:
+    if not force and folder.exists() and any(folder.iterdir()):
+        raise RunError(
+            f"{folder} is not empty",
+            next_step="Name another folder, or use --force (force=True).",
+        )
 
 
 def copy_code(experiment: Experiment, origin: Origin, place: Path, contents: Contents) -> Experiment:

@@ -6,14 +6,11 @@ How the models were chosen, and how they become a graph, is left to the caller.
 from __future__ import annotations
 
 import json
-import shutil
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from workbench.errors import RunError
-from workbench.runs.bundle import check_empty
+from workbench.runs.bundle_files import new_bundle
 from workbench.runs.figures import write_report
 from workbench.runs.view import RunView
 
@@ -38,24 +35,17 @@ def write_ensemble_bundle(
     Raises:
         RunError: If the folder is not empty or cannot be written, or the models cannot be exported.
     """
-    check_empty(folder, force=force)
     configuration = {"run_id": run.run_id, "params": {}, "values": dict(values), "used": list(used)}
-    try:
-        with tempfile.TemporaryDirectory() as beside:
-            write_model(Path(beside))
-            text = json.dumps(configuration, indent=2, allow_nan=False)
-            Path(beside, "configuration.json").write_text(text + "\n", encoding="utf-8")
-            write_report(run, Path(beside, "report.html"))
-            Path(beside, "README.md").write_text(
-                f"# {title}\n\n{of}\n\n"
-                f"`model.onnx` holds {holds} and their weights. Predict with numpy "
-                "and onnxruntime only:\n\n    python predict.py rows.csv\n\n"
-                "`card.json` describes its inputs and its scores, `configuration.json` lists the models, "
-                "`report.html` is the report of the whole run.\n",
-                encoding="utf-8",
-            )
-            shutil.copytree(beside, folder, dirs_exist_ok=True)
-    except OSError as error:
-        raise RunError(
-            f"cannot write {folder}: {error.strerror}", next_step="Name another folder."
-        ) from error
+    with new_bundle(folder, force=force) as beside:
+        write_model(beside)
+        text = json.dumps(configuration, indent=2, allow_nan=False)
+        (beside / "configuration.json").write_text(text + "\n", encoding="utf-8")
+        write_report(run, beside / "report.html")
+        (beside / "README.md").write_text(
+            f"# {title}\n\n{of}\n\n"
+            f"`model.onnx` holds {holds} and their weights. Predict with numpy "
+            "and onnxruntime only:\n\n    python predict.py rows.csv\n\n"
+            "`card.json` describes its inputs and its scores, `configuration.json` lists the models, "
+            "`report.html` is the report of the whole run.\n",
+            encoding="utf-8",
+        )

@@ -19,6 +19,7 @@ from typing import Any
 from workbench.alerts import read_settings, settings_path
 from workbench.errors import ArgumentError, ExperimentError, RunError
 from workbench.experiment import Experiment
+from workbench.files import copy_into
 from workbench.remote.code_archive import unpack
 from workbench.remote.job_package import EXPERIMENT_NAME, JobPackage, make_package
 from workbench.remote.relayed_commands import PLACE, STUDY_PLACE, Answer, RemoteCluster
@@ -270,7 +271,7 @@ def save_result(answer: Answer, place: Path | None, study_url: str | None = None
         found = Path(name) / PLACE
         try:
             if place is not None and found.is_dir():
-                shutil.copytree(found, place, dirs_exist_ok=True)
+                copy_into(found, place)
             elif place is not None:
                 place.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(found, place)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from workbench.data import Datasets
 
 _COMPILED = "_orig_mod."
+_OS_ERROR = re.compile(r"\(os error (\d+)\)")
+"""How safetensors states that a file could not be written."""
 
 
 def write_weights(checkpoint: Path, to: Path) -> None:
@@ -30,7 +33,9 @@ def write_weights(checkpoint: Path, to: Path) -> None:
 
     Raises:
         RunError: If the checkpoint is missing or torn.
+        OSError: If the file cannot be written.
     """
+    from safetensors import SafetensorError
     from safetensors.torch import save_file
 
     # Tied weights share memory, which the format refuses to store.
@@ -40,7 +45,12 @@ def write_weights(checkpoint: Path, to: Path) -> None:
     }
     to.parent.mkdir(parents=True, exist_ok=True)
     temporary = to.with_name(f".{to.name}.tmp")
-    save_file(tensors, temporary)
+    try:
+        save_file(tensors, temporary)
+    except SafetensorError as error:
+        if (code := _OS_ERROR.search(str(error))) is None:
+            raise
+        raise OSError(int(code[1]), os.strerror(int(code[1])), str(to)) from error
     os.replace(temporary, to)
 
 
