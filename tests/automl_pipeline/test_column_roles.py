@@ -30,6 +30,9 @@ def told(frame: pd.DataFrame) -> tuple[list[str], str]:
         ("customer_id", RNG.permutation(NUM_ROWS)),
         ("PassengerId", range(NUM_ROWS)),
         ("Unnamed: 0", range(NUM_ROWS)),
+        ("Nr", range(1, NUM_ROWS + 1)),
+        ("sample no", RNG.permutation(NUM_ROWS) + 1),
+        ("house", np.arange(NUM_ROWS) + 500.0),
         ("who", [f"row-{row}" for row in range(NUM_ROWS)]),
         ("flat", [f"flat {row}" for row in range(NUM_ROWS)]),
     ],
@@ -38,6 +41,19 @@ def test_what_names_rows_is_left_out_and_that_is_said(name: str, values: object)
     columns, notes = told(table(**{name: list(values)}))  # type: ignore[call-overload]
     assert columns == ["size"]
     assert f"left out columns that differ in nearly every row: {name} (such as " in notes
+
+
+def test_a_running_number_is_one_also_where_rows_without_a_target_are_left_out() -> None:
+    frame = table(place=range(7, 7 + NUM_ROWS))
+    frame["label"] = frame["label"].astype(object).where(frame.index % 5 > 0)
+    columns, notes = told(frame)
+    assert columns == ["size"]
+    assert "left out columns that differ in nearly every row: place (such as 8)" in notes
+
+
+def test_a_column_is_not_left_out_for_counting_where_it_is_the_only_one() -> None:
+    frame = table(position=range(NUM_ROWS)).drop(columns="size")
+    assert told(frame) == (["position"], "")
 
 
 def test_columns_that_are_the_same_in_every_row_are_noted() -> None:
@@ -61,7 +77,12 @@ def test_numbers_with_a_unit_are_kept() -> None:
     ("name", "values"),
     [
         ("year", range(1950, 1950 + NUM_ROWS)),
-        ("paid", range(NUM_ROWS)),
+        ("elapsed_s", range(NUM_ROWS)),
+        ("paid", range(0, 2 * NUM_ROWS, 2)),
+        ("paid", RNG.permutation(NUM_ROWS)),
+        ("height", np.sort(RNG.integers(150, 200, NUM_ROWS))),
+        ("depth", np.arange(NUM_ROWS) + 0.5),
+        ("nr", [*range(1, NUM_ROWS), 2]),
         ("id", [row // 2 for row in range(NUM_ROWS)]),
         ("valid", np.linspace(0, 1, NUM_ROWS)),
         ("city", ["Rome", "Oslo", "Bonn"] * (NUM_ROWS // 3)),

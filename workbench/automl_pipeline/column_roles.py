@@ -16,7 +16,7 @@ from workbench.absent_columns import absent_columns
 from workbench.data.column_notes import (
     constant_columns,
     empty_columns,
-    is_identifier,
+    identifiers_in,
     listed,
     notes_of_columns,
 )
@@ -64,10 +64,7 @@ def usable_columns(table: pd.DataFrame) -> UsableColumns:
         raise DataError("every value of every column is missing", field="data")
     forms = {name: form for name, column in columns.items() if (form := text_form_of(column)) is not None}
     texts = [name for name, column in columns.items() if name not in forms and _is_prose(column)]
-    named = [
-        name for name, column in columns.items()
-        if name not in texts and is_identifier(name, column, forms.get(name))
-    ]  # fmt: skip
+    named = identifiers_in(columns, forms, texts=texts)
     used = {name: column for name, column in columns.items() if name not in texts and name not in named}
     notes = [f"columns without any value: {listed(empty)}"] if empty else []
     if constant := constant_columns({name: columns[name] for name in used}):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,6 +26,15 @@ _IDENTIFIER_FRACTION = 0.9
 _NEARLY = 0.8
 _IDENTIFIER = re.compile(r"(^|[^a-z])(id|uuid|guid|index|key)$|^unnamed: \d+$", re.IGNORECASE)
 _CAMEL_IDENTIFIER = re.compile(r"[a-z](Id|ID)$")
+_RUNNING_NUMBER = re.compile(
+    r"(^|[^a-z])(nr|no|num|number|row|line|record|serial|seq|sequence)\.?$|^#$", re.I
+)
+_TIME = re.compile(
+    r"(year|month|week|day|date|hour|minute|second|time|quarter|period|step|epoch)s?$|(^|[_ ])(t|h|min|m?s)$",
+    re.IGNORECASE,
+)
+# With fewer rows, numbers in steps of 1 may as well be what was measured, such as doses.
+_FEWEST_COUNTED = 20
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+", re.ASCII)
 _MAX_NAMED = 5
 # A column of numbers has few units: with more, the words are parts of codes, such as 12A and 7C.
@@ -34,14 +43,29 @@ _MAX_UNITS = 3
 _MAX_CLASSES = 20
 
 
-def is_identifier(name: str, column: pd.Series, form: TextForm | None) -> bool:
-    """Return whether a column identifies rows: text that differs nearly everywhere, or numbers named so.
+def identifiers_in(
+    columns: Mapping[str, pd.Series], forms: Mapping[str, TextForm], *, texts: Container[str] = ()
+) -> list[str]:
+    """Return the names of the columns that identify rows.
+
+    These are texts that differ nearly everywhere, numbers named so, and what counts the rows. Where nothing
+    else would be left to learn from, a column is not left out because it counts.
 
     Args:
-        name: Its name.
-        column: Its values.
-        form: How it writes dates or numbers as text; None if it contains none.
+        columns: The columns, by name.
+        forms: How they write dates or numbers as text; columns that contain none are left out.
+        texts: The columns that hold sentences, which identify nothing.
     """
+    named = [
+        name for name, column in columns.items()
+        if name not in texts and _is_identifier(name, column, forms.get(name))
+    ]  # fmt: skip
+    counting = [name for name, column in columns.items() if name not in named and _counts_rows(name, column)]
+    found = {*named, *counting} if len(named) + len(counting) < len(columns) else {*named}
+    return [name for name in columns if name in found]
+
+
+def _is_identifier(name: str, column: pd.Series, form: TextForm | None) -> bool:
     known = column.dropna()
     if form is not None or not len(known):
         return False
@@ -52,6 +76,23 @@ def is_identifier(name: str, column: pd.Series, form: TextForm | None) -> bool:
     if not (_IDENTIFIER.search(name) or _CAMEL_IDENTIFIER.search(name)) or column.dtype.kind not in "iuf":
         return False
     return bool(known.is_unique and np.array_equal(known, np.round(known)))
+
+
+def _counts_rows(name: str, column: pd.Series) -> bool:
+    """Return whether a column is a running number: 1, 2, 3 in the order of the rows, and not a time.
+
+    One that is named so may be in any order, as in a table that was shuffled.
+    """
+    if column.dtype.kind not in "iuf" or len(column) < _FEWEST_COUNTED or column.isna().any():
+        return False
+    if _TIME.search(name):
+        return False
+    numbers = column.to_numpy(dtype=np.float64)
+    if not numbers[0].is_integer():
+        return False
+    if column.index.dtype.kind == "i" and np.ptp(numbers - column.index.to_numpy()) == 0:
+        return True  # rows in between may have been left out
+    return bool(np.all(np.diff(np.sort(numbers) if _RUNNING_NUMBER.search(name) else numbers) == 1))
 
 
 def empty_columns(columns: Mapping[str, pd.Series]) -> list[str]:

@@ -14,7 +14,7 @@ import numpy as np
 from workbench.data.column_notes import (
     constant_columns,
     empty_columns,
-    is_identifier,
+    identifiers_in,
     listed,
     notes_of_classes,
     notes_of_columns,
@@ -110,7 +110,7 @@ def summarise(
     kinds = [_kind_of(column, forms.get(name), max_categories) for name, column in columns.items()]
     counts = target.astype(str).value_counts() if is_classification else None
     numbers = None if is_classification else target.to_numpy(dtype=np.float64)
-    named = [name for name, column in columns.items() if is_identifier(name, column, forms.get(name))]
+    named = identifiers_in(columns, forms)
     others = {name: column for name, column in columns.items() if name not in named}
     targets = np.unique(target.astype(str), return_inverse=True)[1] if numbers is None else numbers
     leaks = find_leaks(others, targets, forms, is_classification=is_classification)
