@@ -69,6 +69,12 @@ def ends(config):
 def lazy(config):
     return nn.Sequential(nn.Flatten(), nn.LazyLinear(32), nn.LazyBatchNorm1d(affine=False), nn.LazyLinear(10))
 
+def assigns(config):
+    layer = nn.Linear(64, 10)
+    with torch.no_grad():
+        layer.bias[2:] = -4.5
+    return nn.Sequential(nn.Flatten(), layer)
+
 def eager(config):
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.BatchNorm1d(32, affine=False), nn.Linear(32, 10))
 
@@ -108,6 +114,12 @@ def test_a_model_that_looks_at_values_is_described_without_its_memory() -> None:
     assert found.flops_per_sample == 2 * 2 * 640
     assert (found.memory, found.problems) == (None, ())
     assert "cannot be estimated" in (found.words or "")
+
+
+def test_the_memory_of_a_model_that_assigns_numbers_to_its_parameters_is_estimated() -> None:
+    found = picture(model="own_pictured:assigns")
+    assert found.memory is not None
+    assert found.problems == ()
 
 
 @pytest.mark.parametrize("optimizer", ["adafactor", "asgd"])

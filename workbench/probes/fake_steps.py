@@ -98,6 +98,10 @@ class _PretendedGroup(Group):
 class _FakeTensors(FakeTensorMode):
     """Tensors without values, but for those of device meshes, which torch computes with between the steps."""
 
+    def __init__(self) -> None:
+        """Let tensors with values meet them: a number that is assigned to a part of a tensor becomes one."""
+        super().__init__(allow_non_fake_inputs=True)
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if not types and any(isinstance(each, Tensor) for each in args):
             return func(*args, **(kwargs or {}))
