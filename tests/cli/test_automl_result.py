@@ -1,13 +1,26 @@
-"""The time of an AutoML run, as the terminal shows it."""
+"""The time and the end of an AutoML run, as the terminal shows them."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from workbench.cli.automl_result import time_lines
-from workbench.events import DriverStarted, Event, RunStateChanged, SettingsChanged, TrialEnded, TrialProposed
+from tests.builders.recorded_runs import append, begin, finish, trial_events
+from workbench.cli.automl_result import lines_without_result, time_lines
+from workbench.events import (
+    DriverStarted,
+    Event,
+    RunState,
+    RunStateChanged,
+    SettingsChanged,
+    TrialEnded,
+    TrialProposed,
+)
 from workbench.experiment import Experiment
 from workbench.history import History
+from workbench.runs import attach
+from workbench.store import Store
 
 EXPERIMENT = Experiment(
     model="mlp", data={"name": "digits", "held_out": "hash"},
@@ -52,3 +65,41 @@ def test_a_run_beyond_its_time_shows_by_how_much_and_why(
     if over is not None and why is not None:
         assert last.strip().startswith(f"{over} more than the 1 min 40 s that were allowed: ")
         assert why in last
+
+
+@pytest.mark.parametrize(
+    ("events", "state", "lines"),
+    [
+        (
+            [*trial_events(0, at_s=1, state="failed", reason="error"), *finish(2, "failed", "failures")],
+            "failed",
+            ["failed (failures): no model was trained", "failed  ValueError: too wide (x.py:1)",
+             "run     {run_id}"],
+        ),
+        (
+            trial_events(0, at_s=1, state="running"),
+            "lost",
+            ["lost (its driver is gone): no model was trained", "logs    {folder}", "run     {run_id}",
+             "        resume it  workbench resume {run_id}"],
+        ),
+        (
+            [*trial_events(0, at_s=1), *trial_events(1, at_s=2)],
+            "lost",
+            ["lost (its driver is gone): no model was chosen yet from 2 trainings", "logs    {folder}",
+             "run     {run_id}", "        resume it  workbench resume {run_id}"],
+        ),
+    ],
+)  # fmt: skip
+def test_a_run_without_a_result_states_the_first_error_and_the_next_step(
+    tmp_path: Path, events: list[Event], state: RunState, lines: list[str]
+) -> None:
+    url = str(tmp_path / "store.sqlite")
+    with Store.open(url) as store:
+        run_id = store.create_run(EXPERIMENT)
+        append(store, run_id, [*begin(), *events])
+    run = attach(run_id, store=url)
+
+    first, *rest = lines_without_result(run, run.history, state)
+
+    expected = [line.format(run_id=run_id, folder=run.folder) for line in lines]
+    assert [first.removeprefix(f"{run.name} "), *rest][: len(expected)] == expected

@@ -18,7 +18,7 @@ from workbench.cli.options import (
     store_option,
     write_for_shell,
 )
-from workbench.cli.output import print_json, print_note
+from workbench.cli.output import echo, print_json, print_note
 
 if TYPE_CHECKING:
     from workbench.automl_pipeline import AutoML
@@ -110,11 +110,12 @@ def _print_result(
     found: AutoML, history: History, state: RunState, began_s: float, *, as_json: bool
 ) -> int:  # fmt: skip
     """Print the result of a run that has ended, and return the exit code."""
-    from workbench.cli.automl_result import time_lines
+    from workbench.cli.automl_result import lines_without_result, time_lines
     from workbench.cli.exit_codes import exit_code_of_run
 
     if not found.has_result:
-        click.echo(f"{found.run.name} {state}: no model was trained", err=True)
+        for line in lines_without_result(found.run, history, state):
+            echo(line, err=True)
         return exit_code_of_run(history, state)
     document = found.to_json()
     if as_json:

@@ -8,15 +8,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from workbench.cli.next_steps import next_commands
 from workbench.experiment.automl import concluding_s
-from workbench.formatting import format_duration, format_number
+from workbench.formatting import format_count, format_duration, format_number
+from workbench.runs.descriptions import describe_end, failures_of, first_line
 
 _TOLERATED_S = 1.0
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from workbench.events import RunState
     from workbench.history import History
+    from workbench.runs import Run
 
 
 def result_lines(history: History) -> list[str]:
@@ -54,6 +58,31 @@ def time_lines(history: History, whole_s: float) -> list[str]:
     }[longest]
     over = format_duration(round(whole_s - limit_s))
     return [*lines, f"        {over} more than the {format_duration(limit_s)} that were allowed: {why}"]
+
+
+def lines_without_result(run: Run, history: History, state: RunState) -> list[str]:
+    """Return how a run ended that has no result: what became of its models, the first error, what to do.
+
+    Args:
+        run: The run.
+        history: Its history.
+        state: Its last state.
+    """
+    why = "its driver is gone" if state == "lost" else describe_end(history)
+    num_trained = len(history.in_state("complete"))
+    missing = "no model was trained"
+    if num_trained:
+        missing = f"no model was chosen yet from {format_count(num_trained, 'training')}"
+    lines = [f"{run.name} {state}{f' ({why})' if why else ''}: {missing}"]
+    setbacks = (each for trial in history.trials.values() for each in trial.setbacks)
+    errors = [*failures_of(history), *(f"{each.reason}: {first_line(each.message)}" for each in setbacks)]
+    if errors:
+        lines.append(f"failed  {errors[0]}")
+    if state == "lost":
+        lines.append(f"logs    {run.folder}")
+    lines.append(f"run     {run.run_id}")
+    offers = next_commands(run.run_id, state, history, has_report=True)
+    return [*lines, *(f"        {offer}" for offer in offers)]
 
 
 def describe_candidates(history: History) -> str:
