@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import inspect
 import numbers
-import random
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -30,6 +29,7 @@ from workbench.training.kept_attachments import KeptAttachments
 from workbench.training.mirror import Mirror, take_over
 from workbench.training.outcome import Outcome, diverged, find_divergence, is_failed_exchange
 from workbench.training.ranks import LEAVE_S, STOPPED_S, Ranks
+from workbench.training.seeding import seeded
 from workbench.training.task import TrialTask
 
 if TYPE_CHECKING:
@@ -71,9 +71,8 @@ def run_function(task: TrialTask, report: Callable[[Event], bool]) -> Outcome:
         reporter = _Reporter(task, experiment, report, worker)
         stack.callback(reporter.close_folder)
         arguments = _extra_arguments(function, task, config, reporter, worker)
-        _seed(task.seed)
         try:
-            with reports_go_to(reporter):
+            with seeded(task.seed), reports_go_to(reporter):
                 returned = function(config, reporter, **arguments)
         except Exception as error:
             return reporter.outcome_of_failure(error)
@@ -387,12 +386,3 @@ def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]
         return inspect.signature(function).parameters
     except (TypeError, ValueError):
         return {}
-
-
-def _seed(seed: int) -> None:
-    """Seed the loaded global random generators, so that trials in a warm worker are independent."""
-    random.seed(seed)
-    if (numpy := sys.modules.get("numpy")) is not None:
-        numpy.random.seed(seed)
-    if (torch := sys.modules.get("torch")) is not None:
-        torch.manual_seed(seed)
