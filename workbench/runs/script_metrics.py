@@ -1,6 +1,7 @@
 """The metrics that a script prints, as its source shows: names in a text after which a value is put in.
 
-What may hold several values, such as the scores of all folds, is not a metric: a run reads one number.
+Dicts are left to `script_dicts`. What may hold several values, such as the scores of all folds, is not a
+metric: a run reads one number.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Container, Iterator
 
 from workbench.programs.printed_metrics import read_line
 from workbench.programs.spaced_pairs import name_with_qualifiers
+from workbench.runs.script_dicts import names_in_dicts
 from workbench.runs.script_option import called_name
 
 _METRIC = re.compile(r"([^\W\d][\w./-]*)\s*[=:]\s*(?=\{|%)")
@@ -58,6 +60,8 @@ def metrics_of(source: str) -> list[str]:
         for name, is_number in _names_in(text):
             rank = not is_number, is_of_one_fold
             ranks[name] = min(rank, ranks.get(name, rank))
+    for name in names_in_dicts(tree, lambda node: _text(node, several) == _SEVERAL):
+        ranks.setdefault(name, (True, False))
     good = [
         name for name, (is_uncertain, _) in ranks.items()
         if _SCORES.search(name) and not (is_uncertain and _PLURAL.search(name))
