@@ -46,6 +46,17 @@ def test_a_row_that_is_far_off_hardly_moves_the_others() -> None:
     assert moved[1] < 0.1
 
 
+def test_rows_that_are_odd_alike_hardly_move_a_law_that_carries_further() -> None:
+    x, kind = np.arange(24.0), np.repeat([0.0, 1.0, 2.0, 3.0], 6)
+    logs = 1.0 + 0.1 * x
+    odd = logs.copy()
+    odd[14:18] += 0.6
+    wanted = {"x": np.array([40.0]), "kind": np.array([4.0])}
+    plain, _ = fit(x, kind, logs, settles=False).predict(wanted)
+    beside, _ = fit(x, kind, odd, settles=False).predict(wanted)
+    assert beside == pytest.approx(plain, abs=0.01)
+
+
 def test_a_part_can_be_left_out_of_rows() -> None:
     part = Part(0.5, {"x": 1.0}, "busy")
     rows = {"x": np.array([1.0, 1.0]), "busy": np.array([0.0, 1.0])}

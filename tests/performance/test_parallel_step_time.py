@@ -131,6 +131,16 @@ def test_tensor_parts_of_a_node_share_its_links_to_others() -> None:
     assert longer_s == pytest.approx([longer_s[0]] * 3)
 
 
+def test_the_logits_wait_for_memory_as_the_layers_do() -> None:
+    law = ParallelStepLaw(put_in_columns(ONE_WAY))
+    quick = np.zeros(len(PARAMETERS))
+    slow = quick + 2.0 * (np.array(PARAMETERS) == "move")
+    few, many = (replace(SMALL, vocabulary=words) for words in (1_000, 250_000))
+    columns = put_in_columns([ParallelPlan(shape=shape) for shape in (few, many)])
+    longer_s = np.exp(law.log_step(slow, columns)) - np.exp(law.log_step(quick, columns))
+    assert longer_s[1] > 1.5 * longer_s[0]
+
+
 def test_what_does_not_grow_with_the_products_is_believed_to_count_less_beside_large_ones() -> None:
     def believed(shape: ModelShape, micro_batch: int) -> dict[str, float]:
         columns = put_in_columns([ParallelPlan(micro_batch=micro_batch, shape=shape)])

@@ -21,6 +21,8 @@ Columns = Mapping[str, Array]
 """One array of the same length for each name: what a law and a part read."""
 
 NORMAL_90 = 1.6449
+# Half of what is normally distributed is off by less than this many deviations.
+_MEDIAN_OF_NORMAL = 0.6745
 on_one_thread = threadpool_limits.wrap(limits=1, user_api="blas")
 """For functions of small matrices, where threads only wait for each other."""
 
@@ -112,8 +114,8 @@ class CorrectedLaw:
             measured: What was measured, one row or more.
             logs: Logarithms of the measurements, [n].
             groups: Which rows are held out together, to see how wide an interval must be, [n].
-            settles: Whether the law is fitted again once the sizes of the parts are known. That suits plans
-                like those measured; a law that carries further is better fitted to plain times.
+            settles: Whether the law is fitted under the sizes of the parts. That suits plans like those
+                measured; a law that carries further is better fitted to plain times, less those far off it.
         """
         self._law, self._belief, self._parts = law, belief, tuple(parts)
         self._measured, self._logs = measured, logs
@@ -125,11 +127,10 @@ class CorrectedLaw:
         self.parameters = self._fit(belief.starts, whole=settles)
         for _ in range(_ROUNDS):
             self._condition(groups, settles=settles)
-            off = np.abs(self._held_out)
+            off = np.abs(self._held_out) if settles else self._off_the_law()
             self._noise_factors = np.where(off > OUTLYING, DISCOUNT * off, 1.0)
             self._adapt()
-            if settles:
-                self.parameters = self._fit([self.parameters])
+            self.parameters = self._fit([self.parameters], whole=settles)
         self._condition(groups, settles=settles)
 
     @on_one_thread
@@ -157,7 +158,8 @@ class CorrectedLaw:
     def _fit(self, starts: Sequence[Array], *, whole: bool = True) -> Array:
         rows = self._chosen
         columns, logs = {name: values[rows] for name, values in self._measured.items()}, self._logs[rows]
-        covariance = self._covariance(self._sizes, rows) if whole else _PLAIN**2 * np.eye(len(rows))
+        plain = np.diag((_PLAIN * self._noise_factors[rows]) ** 2)
+        covariance = self._covariance(self._sizes, rows) if whole else plain
         whiten = np.linalg.inv(np.linalg.cholesky(covariance))
         return minimise(
             lambda at: (self._law(at, columns) - logs) @ whiten.T,
@@ -165,6 +167,14 @@ class CorrectedLaw:
             self._belief.deviations,
             starts,
         )
+
+    def _off_the_law(self) -> Array:
+        """Return by how many usual deviations each row is off the law itself, which no other row excuses.
+
+        Rows that are odd in the same way predict each other, so holding some out does not show them.
+        """
+        off = np.abs(self._law(self.parameters, self._measured) - self._logs)
+        return off / max(_PLAIN, float(np.median(off)) / _MEDIAN_OF_NORMAL)
 
     def _adapt(self) -> None:
         """Choose the sizes of the parts under which what is left over is most probable, a size at a time."""

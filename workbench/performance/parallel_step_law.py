@@ -6,7 +6,7 @@ heads and V words, relative to the typical model and micro batch that were measu
     multiply = L b s h^2 (1 + s/6h) / t               matrix products
     move     = L b s (34 h + 5 k a s) (u + (1-u)/t)   everything else, which waits for memory
     layers   = ((multiply + move)^q + (launch L)^q)^(1/q) + L (wait log2 t + exchange 2(t-1)/t b s h) if t > 1
-    head     = b s h V / t                            the last stage has it besides its layers
+    head     = b s V (h + 4 move) / t                 the last stage has it too; its output is in fp32
     slowest  = layers ceil(L/p)/L + head + hop        of the stages; hop = b s h / t if p > 1
     step     = (m-1) slowest + layers + head + (p-1) hop + ring 2(R-1)/R N/(p t) + update N/(p t)
 
@@ -64,11 +64,14 @@ PARAMETERS = tuple(_BELIEFS)
 _INDEX = {name: index for index, name in enumerate(PARAMETERS)}
 # Further starts: much launching, much that waits for memory, slow tensor exchanges of either kind.
 _FURTHER_STARTS = (("launch", 2.0), ("move", 1.5), ("tensor_wait", 2.0), ("tensor_exchange", 1.5))
-# Operations that a device does while it moves one byte, with usual kernels: from datasheets of accelerators,
-# 70 to 150, and as kernels reach a smaller part of the bandwidth.
-_OPERATIONS_PER_BYTE = 220.0
-# Forward and backward move a block's values about three times.
-_PASSES = 3.0
+# Operations that a device does while it moves one byte: datasheets have 139 (V100), 153 to 200 (A100) and
+# 295 (H100) in half precision, and kernels reach a like part of both.
+_OPERATIONS_PER_BYTE = 200.0
+# A value of a block is written, read by what follows and again by the backward pass, where its gradient is
+# written and read.
+_PASSES = 5.0
+# The head's output is kept in single precision.
+_BYTES_PER_LOGIT = 4.0
 _REFERENCE = ("hidden", "layers", "sequence", "heads", "micro_batch")
 
 
@@ -91,9 +94,10 @@ class ParallelStepLaw:
         replicas, stages, tensor = plans["replicas"], plans["stages"], plans["tensor"]
         per_node, reference = plans["workers_per_node"], self.reference
         tokens = plans["micro_batch"] * plans["sequence"]
-        reference_products = _products(reference)
-        head = value["head"] * tokens * plans["hidden"] * plans["vocabulary"]
-        head = head / (12.0 * reference_products * tensor)
+        logits = tokens * plans["vocabulary"]
+        multiply = logits * plans["hidden"] / (12.0 * _products(reference))
+        move = value["move"] * _BYTES_PER_LOGIT * logits / _bytes_moved(reference, value["scores"])
+        head = value["head"] * (multiply + move) / tensor
         layers = self._layers(value, plans)
         across = np.where(plans["nodes"] > 1.0, value["stages_across"], 1.0)
         hop = value["hop"] * _values(plans) / _values(reference) / tensor * across * (stages > 1.0)
