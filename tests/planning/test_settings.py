@@ -45,6 +45,7 @@ def test_what_nobody_says_has_a_plain_answer() -> None:
         "strategy": "single",
         "recompute": "none",
         "compile": "none",
+        "memory_format": "contiguous",
         "loaders": 0,
         "stages": 1,
         "tensor": 1,

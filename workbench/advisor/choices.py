@@ -9,24 +9,21 @@ from __future__ import annotations
 import dataclasses
 import math
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
 
 from pydantic import JsonValue
 
+from workbench.advisor.settings_reader import SettingsReader
 from workbench.advisor.variants import Variant, exchange_options
 from workbench.errors import ExperimentError
 from workbench.events import RatesTested
 from workbench.experiment import Experiment, PlanSettings
-from workbench.experiment.module_inspection import method_parameters_of
 from workbench.experiment.private import is_private
-from workbench.plan import EXCHANGE_OPTIONS, VARIANT, Dimension, Hardware, PartialPlan, PlanValue
 from workbench.plan import NAMES as PLAN_DIMENSIONS
-from workbench.planning.learning_rate import default_lr
+from workbench.plan import VARIANT, Hardware, PartialPlan, PlanValue
 from workbench.planning.settings import fitted_of, reference_lr, resolve
-from workbench.space import Domain, describe_condition
 from workbench.strategies import STRATEGIES
 from workbench.strategies.capabilities import BY_AXIS, capabilities_of, strategy_for_many
 
@@ -36,9 +33,6 @@ DECIDED = (*PLAN_DIMENSIONS, "global_batch", "lr")
 _DOUBLINGS_DOWN, _DOUBLINGS_UP = 3, 5
 MIN_STEPS_PER_EPOCH = 4
 """A step takes at most one in this many samples of the training data, else an epoch has too few steps."""
-# How far from the usual rate an open one is searched.
-_RATE_RANGE = 100.0
-_MAX_VALUES = 64
 _MANY_SAMPLES = 2**62
 _ANY_RATE = 1e-3
 # Configurations that are drawn to find one whose model is trained by steps.
@@ -113,7 +107,7 @@ def choices_of(
         ExperimentError: If it trains no model, or allows no plan that is possible here.
     """
     check_advisable(experiment)
-    read = _Reader(experiment)
+    read = SettingsReader(experiment)
     params = base_params(experiment)
     settings = resolve(experiment, params, num_train_samples=num_train_samples)
     most = num_train_samples or _MANY_SAMPLES
@@ -269,121 +263,6 @@ def believed_rate(experiment: Experiment, choices: Choices, rates: RatesTested |
         factor = rate_factor(experiment, choices.params, rates.global_batch)
         return choices.allowed_rate(float(f"{rates.suggested / factor:.3g}"))
     return choices.allowed_rate(reference_lr(resolve(experiment, choices.params).training))
-
-
-class _Reader:
-    """Reads settings from the search where they are searched, else from their section."""
-
-    def __init__(self, experiment: Experiment) -> None:
-        self._experiment = experiment
-        self._search = experiment.search.root
-
-    def numbers(self, section: str, name: str) -> tuple[int, ...] | None:
-        """Return the whole numbers that a field may have, rising; None where it is open."""
-        if name in self._search:
-            return tuple(sorted(value for value in _values(self._search[name]) if isinstance(value, int)))
-        written = getattr(getattr(self._experiment, section), name)
-        return None if written == "auto" else (written,)
-
-    def options(self, dimension: Dimension, hardware: Hardware) -> tuple[PlanValue, ...]:
-        """Return the values that a dimension of the plan may have, the usual one first."""
-        name = dimension.name
-        written: Sequence[Any] = [getattr(self._experiment.plan, name)]
-        if name in self._search:
-            written = _values(self._search[name])
-        if "auto" not in written:
-            return tuple(written)
-        assert dimension.candidates is not None
-        candidates = dimension.candidates(hardware)
-        if name == "strategy" and self._needs_whole_step():
-            candidates = tuple(each for each in candidates if capabilities_of(str(each)).has_whole_step)
-        if name == "compile" and self._may_vary():
-            candidates = candidates[:1]
-        return candidates[:1] if dimension.advised_for == "nothing" else candidates
-
-    def _needs_whole_step(self) -> bool:
-        """Return whether each worker must hold all parameters and gradients."""
-        has_hook = self._experiment.training.gradient_hook is not None or "gradient_hook" in self._search
-        return self._experiment.makes_own_steps or has_hook
-
-    def _may_vary(self) -> bool:
-        """Return whether own code takes part in a step, which may compute something else each time."""
-        named = (self._experiment.model, self._experiment.loss, self._experiment.train)
-        return "model" in self._search or any(
-            each and (each.payload_hash or ":" in each.name) for each in named
-        )
-
-    def rates(self, optimizer: str) -> tuple[tuple[float, float], tuple[float, ...] | None]:
-        """Return the range of rates at the reference batch, and the rates where they are listed."""
-        domain = self._search.get("lr")
-        if not self._takes_rate():
-            usual = reference_lr(self._experiment.training)
-            return (usual, usual), None
-        if domain is None or domain.when:  # where it exists only sometimes it stays the search's
-            written = self._experiment.training.lr
-            if written != "auto":
-                return (written, written), None
-            usual = default_lr(optimizer)
-            return (usual / _RATE_RANGE, usual * _RATE_RANGE), None
-        low, high = getattr(domain, "low", None), getattr(domain, "high", None)
-        if low is not None and high is not None and getattr(domain, "step", None) is None:
-            return (float(low), float(high)), None
-        listed = tuple(sorted(float(value) for value in _values(domain)))  # type: ignore[arg-type]
-        return (listed[0], listed[-1]), listed
-
-    def _takes_rate(self) -> bool:
-        """Return whether the rate reaches the optimizers: own steps may set theirs themselves."""
-        experiment = self._experiment
-        if not experiment.makes_own_steps or experiment.train is None:
-            return True
-        parameters = method_parameters_of(experiment.train, "configure")
-        return parameters is None or "lr" in parameters
-
-    def why_rate_stays(self) -> str | None:
-        """Return why no rate is decided although it is searched; None where it is decided, or fixed."""
-        domain = self._search.get("lr")
-        if domain is None or len(domain.values() or (0, 1)) == 1:
-            return None
-        if not self._takes_rate():
-            return "configure of the train class has no parameter lr"
-        if domain.when:
-            return f"it exists only where {describe_condition(domain.when)}"
-        if "optimizer" in self._search:
-            return "the optimizer is searched too, and each one needs a rate of its own"
-        return None
-
-    def _decides_rate(self) -> bool:
-        """Return whether one rate suits everything that is still searched."""
-        return self._takes_rate() and "optimizer" not in self._search and self.why_rate_stays() is None
-
-    def open_fields(self) -> Iterator[str]:
-        """Yield the dotted paths of what is open."""
-        for name in ("global_batch", "lr"):
-            if name == "lr" and not self._decides_rate():
-                continue
-            if name in self._search or getattr(self._experiment.training, name) == "auto":
-                yield f"training.{name}"
-        for name in PLAN_DIMENSIONS:
-            if name in EXCHANGE_OPTIONS and name not in self._search:
-                continue  # each exchange has its usual ones
-            if name in self._search or getattr(self._experiment.plan, name) == "auto":
-                yield f"plan.{name}"
-        if self._experiment.resources.placement == "auto":
-            yield "resources.placement"
-
-
-def _values(domain: Domain) -> Sequence[JsonValue]:
-    """Return the values of a domain: all of them, or some that are spread evenly over it."""
-    values = domain.values()
-    if values is None:
-        return [getattr(domain, "low", None), getattr(domain, "high", None)]
-    if len(values) <= _MAX_VALUES:
-        return list(values)
-    low, high = values[0], values[-1]
-    assert isinstance(low, int)
-    assert isinstance(high, int)
-    doubled = {low, high} | {2**power for power in range(high.bit_length()) if low <= 2**power <= high}
-    return [value for value in sorted(doubled) if value in values]
 
 
 def _is_for_one(strategy: str) -> bool:

@@ -16,7 +16,7 @@ from functools import cached_property
 
 from workbench.advisor.advice import Estimate, Goal, MemoryNeed
 from workbench.advisor.choices import Choices
-from workbench.advisor.variants import Variant, plan_with, read_plan, variant_of
+from workbench.advisor.variants import Variant, is_possible_on, plan_with, read_plan, variant_of
 from workbench.events import PlanMeasured
 from workbench.exchanges.capabilities import USUAL
 from workbench.exchanges.capabilities import capabilities_of as exchange_capabilities
@@ -24,9 +24,9 @@ from workbench.performance.goodput import efficiency
 from workbench.performance.memory import MARGIN, MemoryLaw
 from workbench.performance.step_time import Measurement, Point, StepTimeModel, fit
 from workbench.performance.topology import Topology
-from workbench.plan import PartialPlan, Plan
+from workbench.plan import Plan
 from workbench.strategies import STRATEGIES
-from workbench.strategies.capabilities import BY_AXIS, can_record, capabilities_of
+from workbench.strategies.capabilities import BY_AXIS, capabilities_of
 from workbench.strategies.pipeline_order import duration
 from workbench.workers.admission import Placement
 
@@ -290,8 +290,8 @@ def enumerate_plans(
         fits: What is known of memory; None to leave nothing out for it.
     """
     for variant in variants:
-        numbers = [each for each in choices.workers if can_record(variant | PartialPlan.of(workers=each))]
-        for workers, batch in itertools.product(numbers, choices.global_batches):
+        able = [workers for workers in choices.workers if is_possible_on(variant, workers)]
+        for workers, batch in itertools.product(able, choices.global_batches):
             yield from _divisions(choices, variant, workers, batch, fits)
 
 

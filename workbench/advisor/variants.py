@@ -19,12 +19,11 @@ from workbench.plan import EXCHANGE_OPTIONS, SIZES, VARIANT, AdvisedFor, Partial
 from workbench.strategies import STRATEGIES
 from workbench.strategies.capabilities import (
     BY_AXIS,
-    can_record,
     capabilities_of,
     strategy_for_many,
     strategy_on,
 )
-from workbench.strategies.pipeline_order import can_compute
+from workbench.strategies.combinations import conflict_in
 
 Variant = PartialPlan
 """The dimensions of a plan that are not factors of the global batch, all decided."""
@@ -82,7 +81,7 @@ def alternatives(
         names = [each.name for each in (dimension, *belonging)]
         for values in itertools.product(*(options[name] for name in names)):
             found = with_options(base | PartialPlan.of(**dict(zip(names, values, strict=True))), options)
-            if found not in seen and _is_possible(found):
+            if found not in seen and conflict_in(found) is None:
                 seen.add(found)
                 yield found
 
@@ -94,8 +93,14 @@ def combinations(
     names = [dimension.name for dimension in VARIANT if dimension.advised_for == advised_for]
     for values in itertools.product(*(options[name] for name in names)):
         found = with_options(base | PartialPlan.of(**dict(zip(names, values, strict=True))), options)
-        if _is_possible(found):
+        if conflict_in(found) is None:
             yield found
+
+
+def is_possible_on(variant: Variant, workers: int) -> bool:
+    """Return whether plans of a variant are possible on a number of workers."""
+    strategy = strategy_on(str(variant.get("strategy")), workers)
+    return conflict_in(variant | PartialPlan.of(workers=workers, strategy=strategy)) is None
 
 
 def exchange_options(options: Mapping[str, tuple[PlanValue, ...]]) -> dict[str, tuple[PlanValue, ...]]:
@@ -126,12 +131,8 @@ def divided(base: Variant, options: Mapping[str, Sequence[PlanValue]]) -> Iterat
             if size != 1:
                 axes = dict.fromkeys(BY_AXIS, 1) | {axis: size}
                 found = plain | PartialPlan.of(strategy=name, pipeline_schedule=schedule, **axes)
-                if _is_possible(found):
+                if conflict_in(found) is None:
                     yield found
-
-
-def _is_possible(variant: Variant) -> bool:
-    return can_compute(variant) and can_record(variant)
 
 
 def _usual_form(plan: Plan) -> Plan:

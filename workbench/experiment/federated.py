@@ -63,6 +63,7 @@ _PLAN: dict[str, tuple[tuple[PlanValue, ...], str]] = {
     "tensor": ((1,), "each client is trained by a single worker"),
     "exchange": (("allreduce",), "workers exchange the weights of clients, not gradients"),
     "compile": (("none",), "the weights change with each client"),
+    "memory_format": (("contiguous",), "the weights change with each client"),
     "loaders": ((0,), "clients are too small to be read ahead"),
 }
 

@@ -29,6 +29,7 @@ _EXCLUDED_PLAN: dict[str, tuple[tuple[PlanValue, ...], str]] = {
     "workers": ((1,), "a private training has one worker"),
     "precision": (("fp32",), "the gradients of single samples are computed in fp32"),
     "compile": (("none",), "the gradients of single samples are not compiled"),
+    "memory_format": (("contiguous",), "the gradients of single samples are computed as they lie"),
     "recompute": (("none",), "the gradients of single samples keep their activations"),
     "strategy": (("single", "ddp"), "a private training has one worker"),
 }

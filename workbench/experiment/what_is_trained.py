@@ -25,6 +25,11 @@ _PLAN_OF_OWN_STEPS: dict[str, tuple[tuple[PlanValue, ...], str, str]] = {
         "own steps call their modules themselves",
         "Remove it, and call torch.compile in configure.",
     ),
+    "memory_format": (
+        ("contiguous",),
+        "own steps call their modules themselves",
+        "Remove it, and convert modules and images in configure and in each step.",
+    ),
     "stages": ((1,), "own steps call their modules themselves", "Remove it."),
     "tensor": ((1,), "own steps call their modules themselves", "Remove it."),
     "exchange": (("allreduce",), "own steps exchange their gradients themselves", "Remove it."),

@@ -66,6 +66,7 @@ class UNetConfiguration(ModelConfiguration):
     """A small U-Net: convolutions at halved and again at doubled sizes, for a class of each pixel."""
 
     name = "unet"
+    convolves_images = True
     why_no_exits = "it answers for each pixel, and an exit is left by one answer for a sample"
 
     width: int = Field(
@@ -108,6 +109,7 @@ class DetectorConfiguration(ModelConfiguration):
     """A small detector: the blocks of a convnet, and for each cell of what is left a box and its class."""
 
     name = "detector"
+    convolves_images = True
     why_no_exits = "it answers with boxes, and an exit is left by one answer for a sample"
 
     width: int = Field(

@@ -43,6 +43,8 @@ class ModelConfiguration(BaseModel, ABC):
     name: ClassVar[str]
     why_no_exits: ClassVar[str] = ""
     """Why it has no early exits, where it has none."""
+    convolves_images: ClassVar[bool] = False
+    """Whether most of its steps are convolutions of images."""
 
     @property
     def fitted(self) -> FittedConfiguration | None:
@@ -173,6 +175,7 @@ class ConvNetConfiguration(SequenceConfiguration):
     """A small convolutional network: blocks of 3x3 convolutions, each at half the size of the one before."""
 
     name = "convnet"
+    convolves_images = True
 
     width: int = Field(
         32, ge=1, le=4096, description="Channels of the first block; doubled in each next block."
@@ -201,6 +204,7 @@ class ResNetConfiguration(SequenceConfiguration):
     """A residual network in the style for CIFAR: three stages of basic blocks, depth 6 n + 2."""
 
     name = "resnet"
+    convolves_images = True
 
     depth: int = Field(
         20, ge=8, le=1202, description="Number of weight layers, 6 n + 2: 8, 14, 20, 32, 44, 56, ..."

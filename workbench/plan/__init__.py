@@ -1,8 +1,7 @@
 """The plan of a trial: how it uses hardware, as one typed value.
 
-Each field of `Plan` declares its dimension once: its default and choices, how it is written, whether it
-changes what is computed, and whether the advisor may try other values. The `plan` section of an experiment,
-the stored JSON, descriptions and what the advisor enumerates follow from these declarations.
+Its dimensions are declared once, in `dimensions`. The `plan` section of an experiment, the stored JSON,
+descriptions and what the advisor enumerates follow from these declarations.
 
 Where workers are placed is a setting of the run (`resources.placement`), alike for all of its trials.
 Answering what an experiment leaves open is left to `workbench.planning`.
@@ -10,7 +9,6 @@ Answering what an experiment leaves open is left to `workbench.planning`.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -18,12 +16,16 @@ from typing import Any
 from pydantic import JsonValue
 
 from workbench.plan.dimension import AdvisedFor as AdvisedFor
-from workbench.plan.dimension import Dimension, PlanValue, declare, declare_exchange_option
+from workbench.plan.dimension import Dimension as Dimension
 from workbench.plan.dimension import Hardware as Hardware
+from workbench.plan.dimension import PlanValue as PlanValue
+from workbench.plan.dimensions import BY_NAME, DIMENSIONS, NAMES, SIZES, Dimensions
+from workbench.plan.dimensions import EXCHANGE_OPTIONS as EXCHANGE_OPTIONS
+from workbench.plan.dimensions import VARIANT as VARIANT
 
 
 @dataclass(frozen=True)
-class Plan:
+class Plan(Dimensions):
     """How a trial uses hardware: global_batch = micro_batch x accumulation x replicas.
 
     A replica takes stages x tensor workers.
@@ -35,129 +37,6 @@ class Plan:
         >>> plan.describe()
         '256 = 32 x 4 x 2, bf16, ddp'
     """
-
-    workers: int = declare(
-        1,
-        "Processes that make each step of a trial together.",
-        wording="", aliases=("num_workers",), advised_for="speed",
-    )  # fmt: skip
-    micro_batch: int = declare(
-        1,
-        "Samples that one worker takes at once.",
-        unit="samples", wording="", aliases=("per_device_train_batch_size", "micro_batch_size"),
-        advised_for="speed",
-    )  # fmt: skip
-    accumulation: int = declare(
-        1,
-        "Micro batches per optimizer step.",
-        wording="", aliases=("gradient_accumulation_steps", "accumulate_grad_batches"), advised_for="speed",
-    )  # fmt: skip
-    precision: str = declare(
-        "fp32",
-        "Type of the arithmetic.",
-        choices=("fp32", "bf16", "fp16"), changes_result=True, advised_for="speed",
-        candidates=lambda hardware: ("bf16", "fp32") if hardware.has_gpu and hardware.has_bf16 else ("fp32",),
-    )  # fmt: skip
-    strategy: str = declare(
-        "single",
-        "How workers make one step: single, ddp, zero1, fsdp, tensor, pipeline, or auto.",
-        advised_for="memory",
-        candidates=lambda hardware: ("ddp", "zero1", "fsdp"),
-    )
-    recompute: str = declare(
-        "none",
-        "What is computed again in the backward pass: none, all blocks, or those not kept in a size (2GB).",
-        choices=("none", "blocks"), unmentioned="none",
-        wording="{} recomputed", size_wording="at most {} kept",
-        advised_for="memory", candidates=lambda hardware: ("none", "blocks"),
-    )  # fmt: skip
-    compile: str = declare(
-        "none",
-        "Whether torch.compile makes code for the model (default), or kernels are replayed (cuda_graphs).",
-        choices=("none", "default", "cuda_graphs"), unmentioned="none", advised_for="speed",
-        wordings={"default": "compiled", "cuda_graphs": "CUDA graphs"},
-        # Compiling may take longer than a whole training: it is compared where an experiment searches it.
-        candidates=lambda hardware: ("none", "cuda_graphs") if hardware.has_gpu else ("none",),
-    )  # fmt: skip
-    loaders: int = declare(
-        0,
-        "Processes of each worker that read, decode and augment samples ahead; 0 loads within the step.",
-        minimum=0,
-        unit="processes",
-        wording="{} loaders", unmentioned=0, aliases=("dataloader_num_workers",),
-        advised_for="speed",
-        # What loading costs is measured before any number is tried.
-        candidates=lambda hardware: (0,),
-    )  # fmt: skip
-    stages: int = declare(
-        1,
-        "Workers that hold one copy of the model together, a stage each (pipeline).",
-        wording="{} stages", unmentioned=1,
-        advised_for="memory", candidates=lambda hardware: (1,),
-    )  # fmt: skip
-    tensor: int = declare(
-        1,
-        "Workers that hold one copy of the model together, a part of each large layer each.",
-        wording="{} tensor parts", unmentioned=1, aliases=("tensor_parallel_size",),
-        advised_for="memory", candidates=lambda hardware: (1,),
-    )  # fmt: skip
-    shard: int = declare(
-        0,
-        "Replicas that divide parameters among them; auto: all with fsdp, none with pipeline and tensor.",
-        wording="shards on {} workers", minimum=2, unmentioned=0,
-        option_of="strategy", candidates=lambda hardware: (0,),
-    )  # fmt: skip
-    bucket: str = declare(
-        "default",
-        "Size of the pieces in which ddp and zero1 exchange gradients (50MB), or default: as torch does.",
-        choices=("default",), unmentioned="default", wording="{}", size_wording="buckets of {}",
-        # What a size costs depends on the link: sizes are compared where an experiment searches them.
-        advised_for="speed", candidates=lambda hardware: ("default",),
-    )  # fmt: skip
-    pipeline_schedule: str = declare(
-        "1f1b",
-        "In which order a stage computes: 1f1b holds less than gpipe, zero_bubble waits less than both.",
-        choices=("1f1b", "gpipe", "zero_bubble"), unmentioned="1f1b", short_names=("schedule",),
-        advised_for="speed", candidates=lambda hardware: ("1f1b", "zero_bubble"),
-    )  # fmt: skip
-    exchange: str = declare(
-        "allreduce",
-        "How replicas agree: allreduce, hierarchical, bf16, powersgd, onebit, topk, local, diloco, server...",
-        wording="{} exchange",
-        unmentioned="allreduce",
-        changes_result=True,
-        advised_for="speed",
-        # Others need more steps to the same loss: they are compared where an experiment searches them.
-        candidates=lambda hardware: ("allreduce", *(("hierarchical",) if hardware.has_full_nodes else ())),
-    )
-    exchange_rank: int = declare_exchange_option(
-        "Rank of the approximation that powersgd sends for the gradient of a matrix; auto: 4.",
-        "rank {}",
-        short_names=("rank",),
-    )
-    exchange_compression: int = declare_exchange_option(
-        "topk sends one of this many gradient values; auto: 100.",
-        "1 in {}",
-        unit="values",
-        short_names=("compression",),
-    )
-    exchange_period: int = declare_exchange_option(
-        "Steps after which replicas agree with local or diloco; auto: 8 or 32.",
-        "every {} steps",
-        unit="steps",
-        short_names=("period",),
-    )
-    exchange_staleness: int = declare_exchange_option(
-        "Steps that a replica may be behind the others with server; 0: none, as in a synchronous step.",
-        "up to {} steps stale",
-        minimum=0,
-        short_names=("staleness",),
-    )
-    exchange_servers: int = declare_exchange_option(
-        "Replicas that each serve a part of the parameters, with server or asynchronous; auto: 1.",
-        "{} servers",
-        short_names=("servers",),
-    )
 
     @property
     def global_batch(self) -> int:
@@ -213,22 +92,6 @@ class Plan:
         return plan
 
 
-DIMENSIONS: tuple[Dimension, ...] = tuple(
-    Dimension(field.name, **field.metadata["dimension"]) for field in dataclasses.fields(Plan)
-)
-"""Every dimension of a plan, in the order in which it is written."""
-_BY_NAME = {dimension.name: dimension for dimension in DIMENSIONS}
-NAMES: tuple[str, ...] = tuple(_BY_NAME)
-SIZES: tuple[str, ...] = tuple(dimension.name for dimension in DIMENSIONS if dimension.is_size)
-"""The factors of the global batch."""
-VARIANT: tuple[Dimension, ...] = tuple(dimension for dimension in DIMENSIONS if not dimension.is_size)
-"""What changes the work itself rather than how it is divided."""
-EXCHANGE_OPTIONS: tuple[str, ...] = tuple(
-    dimension.name for dimension in DIMENSIONS if dimension.option_of == "exchange"
-)
-"""What belongs to some exchanges only."""
-
-
 @dataclass(frozen=True)
 class PartialPlan:
     """A plan of which some dimensions are still open: what an attempt or the advisor decides of it.
@@ -247,9 +110,9 @@ class PartialPlan:
             ValueError: If there is no such dimension, or it does not have this value.
         """
         for name, value in values.items():
-            if name not in _BY_NAME:
+            if name not in BY_NAME:
                 raise ValueError(f"a plan has no {name!r}, only {', '.join(NAMES)}")
-            if value is not None and not _BY_NAME[name].accepts(value):
+            if value is not None and not BY_NAME[name].accepts(value):
                 raise ValueError(f"{value!r} is not a value of {name}")
         return cls(tuple((name, found) for name in NAMES if (found := values.get(name)) is not None))
 
@@ -262,7 +125,7 @@ class PartialPlan:
     def from_json(cls, stored: Mapping[str, Any]) -> PartialPlan:
         """Read a stored plan; what this version does not know is left out."""
         known = {name: stored[name] for name in NAMES if name in stored}
-        return cls.of(**{name: value for name, value in known.items() if _BY_NAME[name].accepts(value)})
+        return cls.of(**{name: value for name, value in known.items() if BY_NAME[name].accepts(value)})
 
     def to_json(self) -> dict[str, JsonValue]:
         """Return what is decided as it is stored and shown, with the global batch where that is known.
@@ -294,7 +157,7 @@ class PartialPlan:
     def applicable(self) -> PartialPlan:
         """Return what is decided, without options of an exchange that does not have them."""
         return PartialPlan(
-            tuple((name, value) for name, value in self.values if value or _BY_NAME[name].option_of is None)
+            tuple((name, value) for name, value in self.values if value or BY_NAME[name].option_of is None)
         )
 
     def without(self, *names: str) -> PartialPlan:
@@ -389,7 +252,7 @@ class PartialPlan:
     @property
     def work_text(self) -> str:
         """What is decided apart from the factors of the global batch: bf16, ddp, blocks recomputed."""
-        words = (_BY_NAME[name].describe(value) for name, value in self.values)
+        words = (BY_NAME[name].describe(value) for name, value in self.values)
         return ", ".join(word for word in words if word)
 
     def _number(self, name: str) -> int | None:

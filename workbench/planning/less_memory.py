@@ -18,7 +18,8 @@ from workbench.plan import PartialPlan, Plan
 from workbench.planning.batch_division import smaller_micro_batch
 from workbench.planning.settings import fitted_of
 from workbench.strategies import STRATEGIES
-from workbench.strategies.capabilities import Capabilities, can_record, capabilities_of, strategies_that
+from workbench.strategies.capabilities import Capabilities, capabilities_of, strategies_that
+from workbench.strategies.combinations import conflict_in
 from workbench.strategies.pipeline_order import can_compute
 
 WAYS = ("recompute", "strategy", "shard")
@@ -48,7 +49,8 @@ def next_way(
     for way in _ways(plan, has_blocks, is_divided=any("micro_batch" in before for before in tried)):
         names = dict(way.values)
         is_tried = any(set(way.values) <= set(before.values) for before in tried)
-        if not is_tried and all(name in changeable for name in names if name in WAYS):
+        may_change = all(name in changeable for name in names if name in WAYS)
+        if may_change and not is_tried and conflict_in(plan | way) is None:
             return way
     return None
 
@@ -79,11 +81,7 @@ def _ways(plan: PartialPlan, has_blocks: bool, *, is_divided: bool) -> Iterator[
     half = smaller_micro_batch(plan)
     if half is not None and not is_divided:
         yield half
-    if (
-        has_blocks
-        and plan.get("recompute") == "none"
-        and can_record(plan | PartialPlan.of(recompute="blocks"))
-    ):
+    if has_blocks and plan.get("recompute") == "none":
         yield _in_usual_order(plan, PartialPlan.of(recompute="blocks"))
     for name in _saving_strategies(plan):
         yield PartialPlan.of(strategy=name)

@@ -17,12 +17,11 @@ from workbench.plan.dimension import size_bytes
 from workbench.strategies import STRATEGIES
 from workbench.strategies.capabilities import (
     BY_AXIS,
-    can_record,
     capabilities_of,
     strategies_that,
     strategy_on,
 )
-from workbench.strategies.pipeline_order import can_compute
+from workbench.strategies.combinations import conflict_in
 
 
 def resolve_plan(
@@ -61,10 +60,10 @@ def resolve_plan(
     plan = with_options(decided).complete()
     assert plan is not None
     _check_precision(plan, hardware, params)
+    _check_gpu(plan, hardware, params)
     _check_strategy(plan, params)
-    _check_recording(plan, hardware, params)
     _check_shard(plan, params)
-    _check_schedule(plan, params)
+    _check_combination(plan, params)
     _check_bucket(plan, params)
     _check_gradient_hook(plan, training, params)
     _check_exchange(plan, training, params)
@@ -177,6 +176,16 @@ def _check_precision(plan: Plan, hardware: Hardware | None, params: Mapping[str,
         )
 
 
+def _check_gpu(plan: Plan, hardware: Hardware | None, params: Mapping[str, JsonValue]) -> None:
+    if plan.compile == "cuda_graphs" and hardware is not None and not hardware.has_gpu:
+        raise ExperimentError(
+            "a CPU has no CUDA graphs",
+            field=field_of("plan", "compile", params),
+            allowed="auto, none, default",
+            next_step="Set it to none, or resources.gpus_per_worker to 1.",
+        )
+
+
 def _check_strategy(plan: Plan, params: Mapping[str, JsonValue]) -> None:
     # Unknown names are refused where they are loaded.
     if plan.workers == 1 or plan.strategy not in STRATEGIES:
@@ -192,22 +201,16 @@ def _check_strategy(plan: Plan, params: Mapping[str, JsonValue]) -> None:
         )
 
 
-def _check_recording(plan: Plan, hardware: Hardware | None, params: Mapping[str, JsonValue]) -> None:
-    """Refuse CUDA graphs without a GPU, or of passes that they cannot record."""
-    if plan.compile != "cuda_graphs":
-        return
-    if hardware is not None and not hardware.has_gpu:
-        problem, next_step = "a CPU has no CUDA graphs", "Set it to none, or resources.gpus_per_worker to 1."
-    elif not can_record(PartialPlan.of_plan(plan)) or not capabilities_of(plan.strategy).records_kernels:
-        problem = "CUDA graphs record what one worker computes alone, and nothing that is computed again"
-        next_step = (
-            "Set it to none, or plan.workers to 1, plan.strategy to single and plan.recompute to none."
+def _check_combination(plan: Plan, params: Mapping[str, JsonValue]) -> None:
+    """Refuse values that exclude each other."""
+    conflict = conflict_in(PartialPlan.of_plan(plan))
+    if conflict is not None:
+        raise ExperimentError(
+            conflict.problem,
+            field=field_of("plan", conflict.dimension, params),
+            allowed=conflict.allowed,
+            next_step=conflict.next_step,
         )
-    else:
-        return
-    raise ExperimentError(
-        problem, field=field_of("plan", "compile", params), allowed="auto, none, default", next_step=next_step
-    )
 
 
 def _taking_shards() -> list[str]:
@@ -230,18 +233,6 @@ def _check_shard(plan: Plan, params: Mapping[str, JsonValue]) -> None:
             field=field_of("plan", "shard", params),
             allowed=f"auto, or a number that divides the {replicas}",
         )
-
-
-def _check_schedule(plan: Plan, params: Mapping[str, JsonValue]) -> None:
-    """Refuse an order of tasks in which the stages cannot compute."""
-    if can_compute(PartialPlan.of_plan(plan)):
-        return
-    reason = "recompute" if plan.recompute != "none" else "shard"
-    raise ExperimentError(
-        f"stages cannot compute in the order {plan.pipeline_schedule} with plan.{reason}",
-        field=field_of("plan", "pipeline_schedule", params),
-        allowed=f"auto, {Plan.pipeline_schedule}; {plan.pipeline_schedule} without plan.{reason}",
-    )
 
 
 def _check_bucket(plan: Plan, params: Mapping[str, JsonValue]) -> None:

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from workbench.errors import ExperimentError
-from workbench.plan import PartialPlan
 from workbench.strategies import STRATEGIES
 
 
@@ -94,22 +93,6 @@ def strategy_on(name: str, num_workers: int) -> str:
     if num_workers == 1 and name in STRATEGIES:
         return capabilities_of(name).on_one_worker or name
     return name
-
-
-def can_record(plan: PartialPlan) -> bool:
-    """Return whether the passes of a plan can be recorded in CUDA graphs, where it records them.
-
-    Example:
-        >>> can_record(PartialPlan.of(workers=2, compile="cuda_graphs"))
-        False
-    """
-    if plan.get("compile") != "cuda_graphs":
-        return True
-    # Blocks that are computed again restore the states of generators, which a recording cannot hold.
-    if plan.get("recompute") not in (None, "none") or (plan.workers or 1) > 1:
-        return False
-    strategy = strategy_on(str(plan.get("strategy") or "single"), 1)
-    return strategy in STRATEGIES and capabilities_of(strategy).records_kernels
 
 
 def strategy_for_many(name: str) -> str:

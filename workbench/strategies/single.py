@@ -18,6 +18,7 @@ from workbench.strategies.compiling import compiled, forget_compiled
 from workbench.strategies.cuda_graphs import Recorder
 from workbench.strategies.gradient_norms import WatchedBatch
 from workbench.strategies.kept_blocks import PassCost
+from workbench.strategies.memory_format import lay_channels_last, lay_like_parameters, with_channels_last
 from workbench.strategies.recompute import Block, recompute_blocks
 from workbench.strategies.strategy import MeasuredStep, OptimizerFactory, StepBatch, StepSettings, Worker
 from workbench.strategies.weight_mean import WeightMean
@@ -48,6 +49,8 @@ class Single:
         """Place the model and make the optimizer; see Strategy.setup."""
         self._worker = worker
         self._model = on_device(model, worker.device)
+        if self._settings.is_channels_last:
+            lay_channels_last(self._model)
         self._blocks = recompute_blocks(self._model) if self._settings.recompute else ()
         self._trained = self._place(self._model)
         if self._settings.compiles:
@@ -151,7 +154,7 @@ class Single:
     def predict(self, inputs: Any) -> Any:
         """Return the outputs for a batch; see Strategy.predict."""
         with self._without_gradients(), self._autocast:
-            return self._settings.call(self._model, inputs)
+            return self._settings.call(self._model, self._laid(inputs))
 
     def train(self, mode: bool) -> None:
         """Switch dropout and batch statistics on or off; see Strategy.train."""
@@ -210,6 +213,7 @@ class Single:
         if "trained" in state:
             self._model.load_state_dict(state["trained"])
         self._optimizer.load_state_dict(state["optimizer"])
+        lay_like_parameters(self._optimizer)
         if self._scaler is not None and state["scaler"]:
             self._scaler.load_state_dict(state["scaler"])
 
@@ -246,7 +250,7 @@ class Single:
             keep_what_fits(self._blocks, self._model, compute, kept_bytes // num_in_flight, self._agreed)
 
     def _whole_pass(self, inputs: Any, targets: Any) -> Tensor:
-        return self._settings.loss(self._settings.call(self._model, inputs), targets)
+        return self._settings.loss(self._settings.call(self._model, self._laid(inputs)), targets)
 
     def _agreed(self, cost: PassCost) -> PassCost:
         """Return costs that are alike on all workers that compute blocks together."""
@@ -280,7 +284,10 @@ class Single:
 
     def _forward(self, inputs: Any, targets: Any) -> Tensor:
         with self._autocast:
-            return self._settings.loss(self._settings.call(self._trained, inputs), targets)
+            return self._settings.loss(self._settings.call(self._trained, self._laid(inputs)), targets)
+
+    def _laid(self, inputs: Any) -> Any:
+        return with_channels_last(inputs) if self._settings.is_channels_last else inputs
 
 
 def normalisations(model: nn.Module) -> list[nn.modules.batchnorm._BatchNorm]:

@@ -83,6 +83,7 @@ class StepSettings:
             blocks are computed again only beyond that; None for all blocks.
         compiles: Whether torch.compile makes code for the model in the first step.
         records: Whether kernels are recorded in CUDA graphs and replayed; see `cuda_graphs`.
+        is_channels_last: Whether images and the weights of convolutions lie with their channels last.
         mark: Called at the end of each part of a step with its name: data, forward, backward, update.
         group: Divides named parameters into the groups of the optimizer; None for a single group. The rate of
             a step is multiplied by the `lr_factor` of a group, and is 0 in its first `frozen_steps`.
@@ -109,6 +110,7 @@ class StepSettings:
     kept_bytes: int | None = None
     compiles: bool = False
     records: bool = False
+    is_channels_last: bool = False
     mark: Callable[[str], None] = lambda part: None
     group: Callable[[Iterable[tuple[str, nn.Parameter]]], list[dict[str, Any]]] | None = None
     average: Callable[[nn.Module], WeightMean] | None = None

@@ -168,6 +168,7 @@ def step_settings(
         kept_bytes=size_bytes(settings.plan.recompute),
         compiles=settings.plan.compile == "default",
         records=settings.plan.compile == "cuda_graphs",
+        is_channels_last=settings.plan.memory_format == "channels_last",
         average=_average(training, steps_per_epoch),
         find_unused=training.find_unused_parameters,
         peak_lr=settings.lr,
