@@ -74,7 +74,8 @@ SETTINGS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
         "precision": st.sampled_from(["auto", "fp32", "bf16"]),
         "recompute": st.sampled_from(["auto", "none", "blocks"]),
         "strategy": st.sampled_from(["auto", "ddp", "zero1", "fsdp"]),
-        "compile": st.sampled_from(["auto", "none", "default"]),
+        "compile": st.sampled_from(["auto", "none", "default", "cuda_graphs"]),
+        "memory_format": st.sampled_from(["auto", "contiguous", "channels_last"]),
         "loaders": st.sampled_from(["auto", 0, 2]),
         "stages": st.sampled_from(["auto", 1, 2]),
         "tensor": st.sampled_from(["auto", 1, 2]),
@@ -164,7 +165,7 @@ _NOT_FEDERATED = {
         "checkpoint_after", "measure_noise", "augment", "samples",
     },
     "plan": {
-        "strategy", "compile", "loaders", "stages", "tensor", "exchange", "exchange_rank",
+        "strategy", "compile", "memory_format", "loaders", "stages", "tensor", "exchange", "exchange_rank",
         "exchange_compression", "exchange_period", "exchange_staleness", "exchange_servers",
         "shard",
     },

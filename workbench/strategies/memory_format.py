@@ -30,11 +30,16 @@ def with_channels_last(inputs: Any) -> Any:
     return tree_map_only(Tensor, lay, inputs)
 
 
-def lay_like_parameters(optimizer: Optimizer) -> None:
+def lay_like_parameters(optimizer: Any) -> None:
     """Lay the state of each parameter as the parameter lies; a checkpoint may have another format.
 
     Fused optimizers read both in the order of the memory, and do not look at the format.
+
+    Args:
+        optimizer: One of torch's; others copy their state into what they hold.
     """
+    if not isinstance(optimizer, Optimizer):
+        return
     for parameter, state in optimizer.state.items():
         for name, value in state.items():
             has_values = isinstance(value, Tensor) and value.shape == parameter.shape
