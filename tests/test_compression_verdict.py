@@ -77,6 +77,20 @@ def test_nothing_is_recommended_where_nothing_pays(events: tuple[list[Event], ..
     assert found.words.startswith("keep trial 3 of digits-1 as it is: no trial is faster within the limits")
 
 
+def test_where_nothing_is_recommended_the_nearest_names_the_limits_that_it_misses() -> None:
+    as_it_is = trial(0, 1.0)
+    as_it_is[0] = as_it_is[0].model_copy(update={"params": {"quantiser": "none"}})
+    slower, larger = trial(1, 1.2), trial(2, 0.5, size_bytes=600_000, drop=0.01)
+    assert verdict(as_it_is, slower, larger).words.endswith(
+        "; of those tried, trial 2 comes nearest: 1 points less, and 0.5 are allowed; "
+        "586 KiB, and 488 KiB are allowed"
+    )
+    assert verdict(as_it_is, slower).words.endswith(
+        "; of those tried, trial 1 comes nearest: not faster: 1.2 of the base's latency"
+    )
+    assert verdict(as_it_is).words.endswith("within the limits")
+
+
 def test_an_export_of_nothing_that_pays_names_the_export_of_the_base() -> None:
     history = History.of(EXPERIMENT, trial(0, 1.0))
     run: Any = SimpleNamespace(run_id="digits-compressed-1", experiment=EXPERIMENT)

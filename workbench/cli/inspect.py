@@ -49,6 +49,7 @@ from workbench.formatting import (
     format_params,
 )
 from workbench.history import reasons_of_pruning
+from workbench.history.compression import compressed, is_compression
 from workbench.history.failures import describe_state
 from workbench.history.lineage import describe_continued, describe_source, name_of_source
 from workbench.history.privacy import describe_privacy
@@ -276,7 +277,7 @@ def _facts(run: Run, history: History) -> list[str]:
     if continued := describe_continued(history):
         lines.append(continued)
     if history.result is None and history.in_state("complete") and (why := history.why_no_best()) is not None:
-        lines.append(f"no best: {why}")
+        lines.append(f"no best: {compressed(history).words if is_compression(history.experiment) else why}")
     lines += [] if (reason := run.waits_for) is None else [f"waits for {reason}"]
     lines += [] if (now := run.preparation) is None else [f"before its first trial: {now}"]
     if row.owner is not None and row.state in ("running", "stopping", "waiting"):

@@ -13,6 +13,7 @@ from typing import Any
 from workbench.experiment import Experiment
 from workbench.formatting import format_bytes, format_number, format_percent
 from workbench.history.history import History
+from workbench.history.limits import excess_of, keeps
 from workbench.history.trial import Trial
 
 BASE_RUN, BASE_TRIAL, BASE_METRIC, BASE_VALUE = "base_run", "base_trial", "base_metric", "base_value"
@@ -21,6 +22,7 @@ NOT_SEARCHED = "not_searched"
 """The option that states which ways do not fit the model, in words."""
 DEVICE = "device"
 """The option that names the machine on which latencies are measured, where that is another one."""
+_UNCHANGED = "no compression"
 RATIO = "latency_ratio"
 RATIO_HERE = "latency_ratio_here"
 """The ratio where the trials run; where latencies are those of another device, it stands beside theirs."""
@@ -76,7 +78,7 @@ def describe_way(params: Mapping[str, Any]) -> str:
         calibration = f" ({params['calibration']})" if "calibration" in params else ""
         aware = f"{params['qat_epochs']} epochs with rounding, static" if params["quantiser"] == "qat" else ""
         parts.append(f"{aware or params['quantiser']} int8{calibration}")
-    return ", ".join(parts) or "no compression"
+    return ", ".join(parts) or _UNCHANGED
 
 
 def compressed(history: History) -> Compressed:
@@ -90,6 +92,10 @@ def compressed(history: History) -> Compressed:
     name = f"trial {base[BASE_TRIAL]} of {base[BASE_RUN]}"
     if best is None:
         words = f"keep {name} as it is: no trial is faster within the limits"
+        if (nearest := _nearest(history)) is not None:
+            words += (
+                f"; of those tried, trial {nearest.number} comes nearest: {_why_lost(history, nearest, None)}"
+            )
         if not history.in_state("complete"):
             words = "no trial has been measured yet" if not history.trials else "no trial could be measured"
     else:
@@ -101,6 +107,19 @@ def compressed(history: History) -> Compressed:
         if trial.finished and trial is not best and (why := _why_lost(history, trial, best))
     }
     return Compressed(best, words, lost)
+
+
+def _nearest(history: History) -> Trial | None:
+    """Return the trial that misses the limits by the least, one that is faster first; the base is none."""
+    faster, *others = history.experiment.constraints
+    found = [
+        trial for trial in history.in_state("complete") if describe_way(trial.params) != _UNCHANGED
+    ]  # fmt: skip
+    return min(
+        found,
+        key=lambda trial: (not keeps(faster, trial.values), excess_of([faster, *others], trial.values)),
+        default=None,
+    )
 
 
 def device_of(experiment: Experiment) -> str | None:

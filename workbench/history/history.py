@@ -35,12 +35,13 @@ from workbench.events import (
     TrialProposed,
     TrialState,
 )
-from workbench.experiment import Budget, Constraint, Experiment, Objective
+from workbench.experiment import Budget, Experiment, Objective
 from workbench.experiment.changing import change, values_of
 from workbench.experiment.search_changes import SEARCH, covering, with_changes
 from workbench.history.alert import Alert
 from workbench.history.choices import chosen_or_best
 from workbench.history.failures import reason_of
+from workbench.history.limits import describe_nearest, keeps
 from workbench.history.standings import Rank, Standings, place
 from workbench.history.trial import Trial, TrialEvent, apply_to_trial
 
@@ -323,7 +324,9 @@ class History:
         if states["failed"] == states.total():
             return "Every trial failed."
         if states["complete"]:
-            return "No complete trial keeps all constraints with finite results."
+            nearest = describe_nearest(self.experiment.constraints, self.in_state("complete"))
+            how = " with finite results" if nearest is None else f": {nearest}"
+            return f"No complete trial keeps all constraints{how}."
         return "No trial is complete." if self.ended_unix_s is not None else "No trial is complete yet."
 
     def front(self, among: Sequence[Trial] | None = None) -> list[Trial]:
@@ -355,7 +358,7 @@ class History:
     def is_feasible(self, trial: Trial) -> bool:
         """Return whether a trial has finite objectives and keeps every constraint."""
         finite = all(math.isfinite(trial.values.get(item.metric, math.nan)) for item in self.objectives)
-        kept = all(_keeps(item, trial.values) for item in self.experiment.constraints)
+        kept = all(keeps(item, trial.values) for item in self.experiment.constraints)
         return finite and kept and trial.fits
 
     def target_reached(self) -> bool:
@@ -378,10 +381,6 @@ class History:
             "trials": [{**each.to_json(), "reason": reason_of(self, each)} for each in self.trials.values()],
             "alerts": [alert.to_json() for alert in self.alerts.values()],
         }
-
-
-def _keeps(constraint: Constraint, values: Mapping[str, float]) -> bool:
-    return constraint.metric in values and constraint.violation(values[constraint.metric]) <= 0
 
 
 def _meets(objective: Objective, values: Mapping[str, float]) -> bool:
