@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import html
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -8,12 +10,17 @@ import workbench as wb
 from tests.builders.recorded_runs import EXPERIMENT, append, begin, finish, record_run, trial_events
 from tests.services.shell import Shell
 from workbench.errors import ArgumentError, RunError
+from workbench.events import Event
+from workbench.experiment import Experiment
 from workbench.live_feed.available_actions import offers_of_run, offers_of_trial
 from workbench.plots.report_model import describe_export
 from workbench.runs.bundle_formats import formats_of
 from workbench.store import Store
 
 AUTOMATIC = {"name": "table", "path": "a.csv", "target": "y", "held_out": "0123"}
+IN_TIME = {"time": "15m"}
+STOPPED, COMPLETE = trial_events(0, at_s=0, state="stopped"), trial_events(0, at_s=0)
+FAILED = trial_events(0, at_s=0, state="failed", reason="error")
 
 
 @pytest.fixture
@@ -64,3 +71,30 @@ def test_resume_is_not_offered_where_nothing_is_left_to_try(tmp_path: Path) -> N
         kinds = {one.kind for one in offers_of_run(run.row, run.history, is_advice=False)}
     assert "resume" not in kinds
     assert "extend" in kinds
+
+
+@pytest.mark.parametrize(
+    ("events", "budget", "steps"),
+    [
+        ([*STOPPED, *finish(9, "complete", "time")], IN_TIME, ["extend RUN --time 15m"]),
+        (
+            [*FAILED, *finish(9, "failed", "failures")],
+            IN_TIME,
+            ["resume RUN", "sweep FILE", "show RUN --trial 0"],
+        ),
+        (finish(9, "stopped", "person"), IN_TIME, ["resume RUN"]),
+        ([*COMPLETE, *finish(9)], {"trials": 1}, []),
+    ],
+)
+def test_the_report_of_a_run_without_a_result_names_the_commands_of_the_terminal(
+    tmp_path: Path, shell: Shell, events: Sequence[Event], budget: dict[str, object], steps: list[str]
+) -> None:
+    with Store.open(str(tmp_path / "store.sqlite")) as store:
+        run_id = store.create_run(Experiment(**{**EXPERIMENT, "budget": budget}))
+        append(store, run_id, [*begin(), *events])
+        page = html.unescape(wb.attach(run_id, store=store).report(tmp_path / "report.html").read_text())
+    commands = [f"workbench {step.replace('RUN', run_id)}" for step in steps]
+    assert ("How to go on" in page) == bool(steps)
+    for command in commands:
+        assert f"<code>{command}</code>" in page
+        assert command in shell("show", run_id)[1]

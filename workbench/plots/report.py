@@ -54,6 +54,7 @@ def report_html(
     energy_wh: float | None = None,
     how_to_freeze: Suggestion | None = None,
     how_to_widen: Suggestion | None = None,
+    ways_on: Sequence[Suggestion] = (),
     read: Callable[[AttachmentSaved], bytes] | None = None,
     chosen_trial: int | None = None,
 ) -> str:
@@ -67,6 +68,7 @@ def report_html(
         energy_wh: Energy that its trials used, in watt-hours, if it was metered.
         how_to_freeze: The command that freezes parameters that decide nothing, if there are any.
         how_to_widen: The command that widens ranges at whose ends the best trial lies, if there are any.
+        ways_on: Commands by which the run goes on; they are shown where it has no result.
         read: Returns the content of what a trial attached; None to leave it out.
         chosen_trial: The trial that was chosen by hand.
 
@@ -80,7 +82,7 @@ def report_html(
     body = [
         _header(run, run_id),
         _failure(run),
-        _answer(run),
+        _answer(run, ways_on),
         *choice(run),
         _facts(run, energy_wh),
         *_notices(run, notes, how_to_widen),
@@ -149,7 +151,7 @@ def _header(run: RunData, run_id: str | None) -> str:
     )
 
 
-def _answer(run: RunData) -> str:
+def _answer(run: RunData, ways_on: Sequence[Suggestion]) -> str:
     history = run.history
     if run.advice.requested is not None:
         return advice_answer(run)
@@ -159,7 +161,7 @@ def _answer(run: RunData) -> str:
         return compression_answer(run)
     best = history.best()
     if best is None:
-        return _no_answer(run)
+        return _no_answer(run, ways_on)
     if len(history.objectives) > 1:
         return _front_answer(run)
     objective = history.objectives[0]
@@ -206,12 +208,22 @@ def _failure(run: RunData) -> str:
     return f'<p class="notice failed" role="alert">Failed: {text(run.history.message or "no message")}</p>'
 
 
-def _no_answer(run: RunData) -> str:
+def _no_answer(run: RunData, ways_on: Sequence[Suggestion]) -> str:
     reason = run.history.why_no_best()
+    steps = "".join(
+        f"<dt>{text(step.lead.capitalize())}</dt><dd><code>{text(_command(step))}</code></dd>"
+        for step in ways_on
+    )
     return (
         '<section class="answer" aria-labelledby="answer"><div><h2 id="answer">Best result</h2>'
-        f'<div class="value">none</div><div class="metric">{reason}</div></div></section>'
+        f'<div class="value">none</div><div class="metric">{reason}</div></div>'
+        + (f'<div><h3>How to go on</h3><dl class="ways-on">{steps}</dl></div>' if steps else "")
+        + "</section>"
     )
+
+
+def _command(step: Suggestion) -> str:
+    return shlex.join(["workbench", *step.words])
 
 
 def _target(run: RunData) -> str:
@@ -249,7 +261,7 @@ def _facts(run: RunData, energy_wh: float | None) -> str:
 def _notices(run: RunData, notes: Sequence[str], how_to_widen: Suggestion | None) -> list[str]:
     messages = list(notes)
     if how_to_widen is not None:
-        messages.insert(0, how_to_widen.write(shlex.join(["workbench", *how_to_widen.words])))
+        messages.insert(0, how_to_widen.write(_command(how_to_widen)))
     if (
         run.history.message
         and run.history.state != "failed"

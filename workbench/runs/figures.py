@@ -15,6 +15,7 @@ from workbench.files import write_atomically
 from workbench.history.trace import trace_of
 from workbench.runs.descriptions import find_trial
 from workbench.runs.other_spaces import how_to_freeze, how_to_widen
+from workbench.runs.ways_on import ways_on
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -99,6 +100,7 @@ def write_report(run: RunView, path: Path) -> Path:
         run.experiment, events, importance=importance or None, run_id=run.run_id,
         how_to_freeze=how_to_freeze(run.run_id, run.history, importance),
         how_to_widen=how_to_widen(run.run_id, run.history),
+        ways_on=ways_on(run.run_id, run.row.state, run.history),
         energy_wh=run.energy.total_wh, read=run.read_attachment, chosen_trial=run.row.chosen_trial,
     )  # fmt: skip
     return _write(run, path, text)
