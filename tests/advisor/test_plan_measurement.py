@@ -273,3 +273,40 @@ def test_a_micro_batch_that_the_experiment_states_is_not_divided() -> None:
     ) as stated:
         begin_with_little_memory(128, micro_batch=512)
     assert stated.value.field == "plan.micro_batch"
+
+
+class OneGpu:
+    """A GPU on which images with their channels last and CUDA graphs both help."""
+
+    def __init__(self, experiment: Experiment) -> None:
+        self._experiment = experiment
+
+    def probe(
+        self, num_workers: int, plans: Sequence[PartialPlan], order: PlanProbe,
+        params: Mapping[str, Any],
+    ) -> list[PlanMeasured]:  # fmt: skip
+        found = []
+        for each in plans:
+            decided = each | PartialPlan.of(workers=num_workers)
+            plan = resolve(self._experiment, params, num_train_samples=SAMPLES, decided=decided).plan
+            factor = 0.8 if plan.memory_format == "channels_last" else 1.0
+            factor *= 0.5 if plan.compile == "cuda_graphs" else 1.0
+            found.append(
+                PlanMeasured(
+                    setting=order.setting, plan=plan.to_json(), workers_per_node=[num_workers],
+                    num_train_samples=SAMPLES, step_time_s=factor * (1e-3 + 1e-4 * plan.micro_batch),
+                )
+            )  # fmt: skip
+        return found
+
+
+def test_changes_that_help_one_by_one_are_measured_together() -> None:
+    experiment = Experiment(
+        model="convnet", data="digits", objectives=[{"metric": "val_loss", "goal": "minimize"}],
+        resources={"gpus_per_worker": 1},
+    )  # fmt: skip
+    around = MeasurementContext(Capacity(Shape(1, 1.0), (1,)), on_gpu=True, limit_bytes=None, setting="s")
+    measurer = PlanMeasurer(experiment, OneGpu(experiment), around, 60.0)  # type: ignore[arg-type]
+    measurer.measure_plans()
+    fastest = measurer.fastest_plans("throughput", None)[0]
+    assert (fastest.memory_format, fastest.compile) == ("channels_last", "cuda_graphs")

@@ -18,14 +18,9 @@ from pydantic import JsonValue
 from workbench.advisor.advice import Goal
 from workbench.advisor.batch_finder import find_fastest
 from workbench.advisor.bench import Bench
-from workbench.advisor.choices import (
-    Choices,
-    choices_of,
-    drawn_params,
-    is_open,
-    with_divided_models,
-)
+from workbench.advisor.choices import Choices, choices_of, drawn_params, is_open, with_divided_models
 from workbench.advisor.exchange_forecast import waits_for_links, worth_timing
+from workbench.advisor.faster_together import together
 from workbench.advisor.loaders import loader_numbers
 from workbench.advisor.plans import (
     SAME,
@@ -234,6 +229,10 @@ class PlanMeasurer:
         for variant in variants[1:]:
             if self._has_time:
                 self._measure_variant(choices, variant)
+        both = together(self._measured, base, variants[1:])
+        if both is not None and self._has_time:
+            self._measure_variant(choices, both)
+            variants.append(both)
         if self._waits_for_links(base):
             self.choices = choices = with_divided_models(choices, self._experiment)
         for variant in divided(base, choices.options):
