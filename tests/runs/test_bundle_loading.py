@@ -55,6 +55,7 @@ def test_a_bundle_with_onnx_predicts_what_its_model_does(
     readme = (tmp_path / "best" / "README.md").read_text()
     assert "`model.onnx` is the model" in readme
     assert "\n    python predict.py ROWS\n" in readme
+    assert "give it rows as they are in\nyour table, not such a batch" in readme
     pixels = np.zeros((3, 1, 8, 8))
     pixels[1, 0, 2:6, 3] = 16.0
 

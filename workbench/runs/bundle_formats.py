@@ -33,6 +33,10 @@ workbench is not installed; its first line names the packages that it needs:
     python predict.py ROWS
 
 `card.json` describes its inputs, where it comes from and what was measured.
+
+The torch model of `wb.load_bundle(...)` takes what `data.validation.batch(...)` returns: values that are
+scaled and encoded, such as standardised columns. `model.onnx` does that itself: give it rows as they are in
+your table, not such a batch.
 """
 _AUTOML = "workbench.automl_pipeline:AutoML"
 """What writes the result of an AutoML run; by its name, as it builds on runs."""

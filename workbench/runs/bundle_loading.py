@@ -57,7 +57,7 @@ class Bundle:
 
     @property
     def model(self) -> nn.Module:
-        """The model with its weights, on the CPU and in evaluation mode.
+        """The model with its weights, on the CPU and in evaluation mode; it takes inputs as `data` has them.
 
         Raises:
             RunError: If the bundle has no weights, or those of another model.
@@ -68,7 +68,8 @@ class Bundle:
     def data(self) -> Datasets:
         """The data that it was trained and validated on.
 
-        `data.validation.batch(range(8))` returns the first eight inputs and targets as the model saw them.
+        `data.validation.batch(range(8))` returns the first eight inputs and targets as `model` takes them:
+        scaled and encoded, such as standardised columns. `predict` and the ONNX file take them as they were.
         """
         return self._trained[1]
 
