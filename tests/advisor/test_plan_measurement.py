@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workbench.advisor.plan_measurement import MeasurementContext, PlanMeasurer
-from workbench.advisor.plans import Knowledge, num_affordable
+from workbench.advisor.plans import Knowledge
 from workbench.advisor.variants import read_plan
+from workbench.advisor.what_to_measure import num_affordable
 from workbench.errors import ExperimentError
 from workbench.events import PlanMeasured
 from workbench.experiment import Experiment

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workbench.advisor.choices import Choices, choices_of
-from workbench.advisor.plans import Knowledge, enumerate_plans, spread
+from workbench.advisor.plans import Knowledge, enumerate_plans
 from workbench.advisor.variants import plan_with
+from workbench.advisor.what_to_measure import spread
 from workbench.errors import ExperimentError
 from workbench.events import PlanMeasured
 from workbench.experiment import Experiment
@@ -46,6 +47,31 @@ def measure(
 
 def law_s(workers: int, micro_batch: int) -> float:
     return 0.002 + 1e-4 * micro_batch + (0.001 if workers > 1 else 0.0)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "nodes", "is_bound"),
+    [
+        ("ddp", [2], True),
+        # Rings of three nodes are often faster than those of two.
+        ("ddp", [1, 1], False),
+        # Each of more workers has less to update.
+        ("zero1", [2], False),
+    ],
+)
+def test_a_step_takes_at_least_as_long_as_that_of_fewer_workers_with_the_same_work(
+    strategy: str, nodes: list[int], is_bound: bool
+) -> None:
+    one = [measure(1, size, step_s) for size, step_s in ((4, 0.00031), (64, 0.00047), (256, 0.00085))]
+    two = [measure(2, size, step_s) for size, step_s in ((2, 0.00246), (16, 0.00253))]
+    slow = measure(2, 128, 0.00488, nodes=nodes)
+    variant = PLAIN | PartialPlan.of(strategy=strategy)
+    measured = [
+        each.model_copy(update={"plan": each.plan | {"strategy": strategy}}) for each in (*one, *two, slow)
+    ]
+    found = Knowledge(measured, [8], limit_bytes=None).step_times([plan_with(variant, 4, 128)])[0]
+    assert (found.value >= 0.00488) == is_bound
+    assert found.low <= found.value <= found.high
 
 
 def test_what_is_open_is_free_and_what_is_written_stays() -> None:

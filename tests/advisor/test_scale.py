@@ -151,16 +151,30 @@ def test_the_parts_of_a_batch_are_equal_and_as_few_as_can_be(share: int, most: i
     st.lists(st.floats(1e-4, 0.5), min_size=2, max_size=4),
     st.sampled_from([16, 64, 256]),
 )
-def test_a_predicted_step_is_never_faster_with_more_workers(steps_s: list[float], other_batch: int) -> None:
+def test_no_step_is_predicted_faster_than_one_of_fewer_workers(
+    steps_s: list[float], other_batch: int
+) -> None:
     """However far measured steps are from any law: every worker has as much to do, and waits for more."""
     measured = [measure(2**power, 64, step_s) for power, step_s in enumerate(steps_s)]
     measured.append(measure(2, other_batch, 0.01))
     longest_s = 0.0
     for point in scale_of(measured, 0.8, up_to=16).curve:
-        if not point.is_measured:
+        if point.is_measured:
+            longest_s = max(longest_s, point.step_time_s)
+        else:
             assert point.step_time_s >= longest_s
             assert point.efficiency_low <= point.efficiency <= point.efficiency_high
-        longest_s = max(longest_s, point.step_time_s)
+
+
+def test_more_workers_than_were_measured_are_on_more_such_nodes() -> None:
+    placed = [
+        (1, 0.1, [1]), (2, 0.11, [2]), (4, 0.12, [4]), (8, 0.3, [4, 4]), (12, 0.22, [4, 4, 4]),
+    ]  # fmt: skip
+    measured = [measure(workers, 64, step_s, nodes=nodes) for workers, step_s, nodes in placed]
+    step_s = {point.workers: point.step_time_s for point in scale_of(measured, 0.8, up_to=16).curve}
+    assert min(step_s[workers] for workers in range(9, 17)) > 0.18
+    # Rings of three nodes and more share no link, so they need not be as slow as those of two.
+    assert max(step_s[workers] for workers in range(9, 17)) < 0.28
 
 
 def test_a_slow_step_on_two_workers_is_not_forgotten_on_four() -> None:

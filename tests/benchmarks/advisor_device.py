@@ -130,8 +130,9 @@ def measure_all(experiment: Experiment, home: Path) -> list[PlanMeasured]:
 def judge(name: str, experiment: Experiment, home: Path) -> dict[str, Any]:
     """Hold estimates, predictions and the choice against what was measured."""
     import workbench as wb
-    from workbench.advisor.plans import Knowledge, spread
+    from workbench.advisor.plans import Knowledge
     from workbench.advisor.variants import plan_of, plan_with, variant_of
+    from workbench.advisor.what_to_measure import spread
     from workbench.performance.memory import fit_law
     from workbench.plan import PartialPlan
     from workbench.probes.memory_estimate import estimate_memory

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from tests.advisor.test_plans import make_experiment
-from tests.advisor.test_scale import CHEAP
+from tests.advisor.test_scale import CHEAP, timed
 from tests.builders.recorded_runs import append
 from tests.services.shell import Shell
 from workbench.cli.exit_codes import BAD_INPUT, FAILED
@@ -30,6 +30,15 @@ def test_a_run_shows_the_workers_and_servers_that_pay(shell: Shell, measured_run
         word for word in ("workers", "efficiency", "servers", "measured", "does not bend") if word not in out
     ] == []
     assert "more servers are needed" in " ".join(err.split())
+
+
+def test_workers_that_are_slower_than_one_are_named_with_their_wait(shell: Shell) -> None:
+    with Store.open(None) as store:
+        run_id = store.create_run(make_experiment())
+        append(store, run_id, [timed(1, 0.0), timed(2, 0.3), RunStateChanged(state="complete")])
+    _, out, _ = shell("what-if", "scale", run_id)
+    expected = "2 workers are slower than one: their step takes 400 ms, of which 300 ms wait for gradients"
+    assert expected in " ".join(out.split())
 
 
 def test_a_global_batch_is_shown_beside_the_micro_batch(shell: Shell, measured_run: str) -> None:

@@ -27,8 +27,6 @@ from workbench.advisor.plans import (
     Knowledge,
     best_plans,
     enumerate_plans,
-    num_affordable,
-    spread,
 )
 from workbench.advisor.variants import (
     Variant,
@@ -40,6 +38,7 @@ from workbench.advisor.variants import (
     read_plan,
     variant_of,
 )
+from workbench.advisor.what_to_measure import num_affordable, spread
 from workbench.errors import ExperimentError
 from workbench.events import PlanMeasured
 from workbench.events.step_parts import loaders_to_hide

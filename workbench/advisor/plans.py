@@ -35,8 +35,6 @@ _MAX_DIVISIONS = 3
 _MAX_ACCUMULATION = 4096
 # Where it was not measured, the noise scale is taken to be this many reference batches.
 _NOISE_PRIOR = 4.0
-# Where measuring is slow, fewer plans are measured, but at least this many on each number of workers.
-_MIN_BATCHES = 2
 SAME = 0.03
 """Plans whose predicted times differ by less are equal: then the one with fewer workers is taken."""
 
@@ -169,14 +167,37 @@ class Knowledge:
         return [found[index] for index in range(len(plans))]
 
     def _compared_with_measured(self, plan: Plan, predicted: Estimate) -> Estimate:
-        """Return what was measured of exactly this plan, where it was; a model smooths it over."""
+        """Return what was measured of exactly this plan, where it was; a model smooths it over.
+
+        Where it was not, a step takes at least as long as that of fewer workers on one node with the same
+        work. What was measured on two nodes says nothing: rings of three and more are often faster.
+        """
+        found_s = self._found_s(plan)
+        if found_s is not None:
+            return Estimate(found_s, min(predicted.low, found_s), max(predicted.high, found_s))
+        alike = [
+            plan_with(variant_of(plan), workers, plan.micro_batch, plan.accumulation)
+            for workers in {known.workers for known in self._within_s}
+            if workers < plan.workers
+        ]
+        return predicted.at_least(max((self._within_s.get(known, 0.0) for known in alike), default=0.0))
+
+    def _found_s(self, plan: Plan) -> float | None:
+        """Return the step time that was measured of exactly this plan, as if it had been alone."""
         timed = self._timed_here(plan)
-        if not timed:
-            return predicted
-        found_s = statistics.median(self.timings_s(plan) or [0.0])
-        if timed[-1].by_trial is not None:
-            found_s = (timed[-1].step_time_s or 0.0) / self._factors.get(variant_of(plan), 1.0)
-        return Estimate(found_s, min(predicted.low, found_s), max(predicted.high, found_s))
+        if timed and timed[-1].by_trial is not None:
+            return (timed[-1].step_time_s or 0.0) / self._factors.get(variant_of(plan), 1.0)
+        return statistics.median(self.timings_s(plan)) if timed else None
+
+    @cached_property
+    def _within_s(self) -> dict[Plan, float]:
+        """Return the measured step times on one node of plans whose workers all do a whole step."""
+        return {
+            plan: self._found_s(plan) or 0.0
+            for plan in self._timed
+            if all(len(each.workers_per_node) <= 1 for each in self._timed_here(plan))
+            and not (plan.strategy in STRATEGIES and capabilities_of(plan.strategy).divides_state)
+        }
 
     def timings_s(self, plan: Plan) -> list[float]:
         """Return the step times that probes measured of exactly this plan, the earliest first."""
@@ -371,29 +392,3 @@ def best_plans(
         if faster != plan and cost(faster) < (1.0 - SAME) * cost(plan):
             found.append(faster)
     return found
-
-
-def spread(values: Sequence[int], count: int) -> list[int]:
-    """Return at most `count` values, the lowest and the highest among them, evenly in the logarithm.
-
-    Args:
-        values: Positive whole numbers.
-        count: How many at most, at least 2.
-    """
-    ordered = sorted(set(values))
-    if len(ordered) <= count:
-        return ordered
-    low, high = math.log(ordered[0]), math.log(ordered[-1])
-    wanted = [low + (high - low) * index / (count - 1) for index in range(count)]
-    return sorted({min(ordered, key=lambda value: abs(math.log(value) - at)) for at in wanted})
-
-
-def num_affordable(most: int, left_s: float, plan_s: float) -> int:
-    """Return how many plans to measure, where time is short, but never too few for a slope.
-
-    Args:
-        most: As many as would be measured with all time there is, at least 2.
-        left_s: Seconds that are left; less than 0 where more was spent than there was.
-        plan_s: Seconds that measuring a plan takes, > 0.
-    """
-    return int(min(most, max(_MIN_BATCHES, left_s / plan_s)))

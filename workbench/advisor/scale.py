@@ -138,8 +138,8 @@ def scale_of(
     least = timed[min(timed)]  # computes what one worker computes
     parts_s = {part: took_s for part, took_s in least.parts_s.items() if part != "communication"}
     used = [each for each in used if each.setting == least.setting]
-    known = Knowledge(used, _largest_nodes(used), limit_bytes=None)
     counts = list(range(1, max(_MAX_FACTOR * max(timed), up_to or 1) + 1))
+    known = Knowledge(used, nodes_of(used, counts[-1]), limit_bytes=None)
     found = known.step_times([plan_with(variant, workers, micro_batch) for workers in counts])
     alone_s = found[0].value
     exchange = _exchange(timed)
@@ -149,15 +149,10 @@ def scale_of(
     )
     divided = _divided(known, variant, counts, global_batch or 0, most)
     curve: list[ScalePoint] = []
-    longest_s = 0.0
     for workers, step in zip(counts, found, strict=True):
         is_beyond = step.extrapolated and workers not in timed
         if is_beyond and workers > (up_to or 0):
             continue
-        if workers not in timed:
-            # Nobody has less to do where more workers wait for each other.
-            step = step.at_least(longest_s)
-        longest_s = max(longest_s, step.value)
         servers, servers_used = _servers(workers, exchange, computing_s)
         curve.append(
             ScalePoint(
@@ -261,9 +256,13 @@ def _exchange_share(measured: PlanMeasured | None) -> float | None:
     return measured.parts_s["communication"] / measured.step_time_s
 
 
-def _largest_nodes(probes: Sequence[PlanMeasured]) -> list[int]:
-    """Return how many workers each node held, in the measurement that had the most."""
-    return max((each.workers_per_node or [1] for each in probes), key=sum)
+def nodes_of(measured: Sequence[PlanMeasured], most: int) -> list[int]:
+    """Return how many workers nodes hold, as far as measurements show, with room for `most` of them."""
+    seen = [each.workers_per_node for each in measured if each.workers_per_node]
+    if all(len(placed) == 1 for placed in seen):
+        return [most]
+    largest = max(max(placed) for placed in seen)
+    return [largest] * (most // largest + 1)
 
 
 def _exchange(timed: dict[int, PlanMeasured]) -> tuple[float, int] | None:

@@ -17,6 +17,7 @@ from workbench.advisor.advice_lines import compare, rows_of
 from workbench.advisor.candidates import PREDICTED, candidate_of
 from workbench.advisor.choices import Choices, choices_of, is_open, with_divided_models
 from workbench.advisor.plans import Knowledge, best_plans, enumerate_plans
+from workbench.advisor.scale import nodes_of
 from workbench.advisor.speed_history import hardware_of
 from workbench.advisor.stored_advice import Interval, finite, mapping, rows
 from workbench.advisor.variants import Variant, plan_of, read_plan, variant_of
@@ -82,7 +83,8 @@ class WhatIf:
         self._experiment, self._advice, self._num_train_samples = experiment, advice, samples
         placement = mapping(advice.get("settings")).get("resources.placement")
         self._knowledge = Knowledge(
-            measured, _nodes(measured), placement="spread" if placement == "spread" else "pack",
+            measured, nodes_of(measured, MAX_WORKERS),
+            placement="spread" if placement == "spread" else "pack",
             limit_bytes=finite(mapping(advice.get("curves")).get("memory_limit_bytes")),
         )  # fmt: skip
         self._choices = self._choices_of(experiment, 1)
@@ -265,12 +267,3 @@ def _about_memory(fits: bool | None) -> str | None:
     if fits is None:
         return "it is not known what a worker needs, or how much memory it has"
     return None if fits else "it does not fit into the memory of a worker"
-
-
-def _nodes(measured: Sequence[PlanMeasured]) -> list[int]:
-    """Return how many workers nodes hold, as far as measurements show, with room for any number of them."""
-    seen = [each.workers_per_node for each in measured if each.workers_per_node]
-    if all(len(placed) == 1 for placed in seen):
-        return [MAX_WORKERS]
-    largest = max(max(placed) for placed in seen)
-    return [largest] * (MAX_WORKERS // largest + 1)
