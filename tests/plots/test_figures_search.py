@@ -7,6 +7,7 @@ import pytest
 from workbench.plots.figures import FIGURES
 from workbench.plots.prepare_search import prepare_best_by_trial, prepare_distribution, prepare_pairs
 from workbench.plots.run_data import RunData
+from workbench.plots.theme import BEST
 from workbench.plots.tooltips import hover_of
 
 
@@ -21,6 +22,12 @@ def test_the_best_by_trial_never_gets_worse_and_ends_at_the_best(run):
     assert list(data.trials) == sorted(data.trials)
     assert list(data.best) == sorted(data.best, reverse=True), "a loss is minimized"
     assert data.best[-1] == best.values["loss"]
+
+
+def test_the_best_by_trial_rings_the_best_as_other_figures_do(run):
+    best = run.history.best()
+    [ringed] = [trace for trace in FIGURES["best_by_trial"](run).data if trace.marker.color == BEST]
+    assert (list(ringed.x), list(ringed.y)) == ([best.number], [best.values["loss"]])
 
 
 def test_the_distribution_rises_from_one_trial_to_all(run):
@@ -39,7 +46,7 @@ def test_pairs_rank_the_best_first_and_estimate_within_what_was_seen(run):
         assert all(min(seen) <= value <= max(seen) for row in panel.grid for value in row)
 
 
-@pytest.mark.parametrize("name", ["parallel", "slice", "timeline", "best_by_trial", "contour", "rank"])
+@pytest.mark.parametrize("name", ["parallel", "slice", "timeline", "best_by_trial", "edf", "contour", "rank"])
 def test_points_of_trials_have_the_number_and_the_configuration(run, name):
     figure = FIGURES[name](run)
     marked = [trace for trace in figure.data if trace.meta == "trials"]

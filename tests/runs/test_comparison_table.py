@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.builders.recorded_runs import record_run
+from tests.builders.recorded_runs import EXPERIMENT, append, record_run
 from workbench import compare
 from workbench.errors import ExperimentError, RunNotFoundError
-from workbench.events import SettingsChanged
+from workbench.events import RunStateChanged, SettingsChanged
 from workbench.experiment import Experiment
 from workbench.runs import Run
 from workbench.runs.comparison import find_runs
@@ -68,6 +68,24 @@ def test_the_table_marks_what_differs_and_the_best_value(store: Store) -> None:
     assert rows["best parameters", "lr"].cells == ("0.1", "0.1")
     value = rows["result", "best val_accuracy"]
     assert (value.cells, value.best) == (("0.95", "0.95"), None), "a tie has no best"
+
+
+def test_a_class_of_a_cell_is_told_apart_by_the_beginning_of_its_hash(tmp_path: Path) -> None:
+    known = [record_run(tmp_path, model=f"embedded:Net@{letter * 64}") for letter in "ab"]
+    with Store.open(str(tmp_path / "store.sqlite")) as store:
+        compared = sides(store, *known)
+    rows = {(row.part, row.name): row for row in comparison_rows(compared)}
+    assert rows["experiment", "model"].cells == ("Net@aaaaaaaa", "Net@bbbbbbbb")
+    assert labels_of(compared) == ("digits-small (model Net@aaaaaaaa)", "digits-small (model Net@bbbbbbbb)")
+
+
+def test_advice_has_taken_time_without_a_driver(tmp_path: Path) -> None:
+    with Store.open(str(tmp_path / "store.sqlite")) as store:
+        run_id = store.create_run(Experiment(**EXPERIMENT))
+        ended_s = store.run(run_id).created_unix_s + 12
+        append(store, run_id, [RunStateChanged(state="complete", reason="advice", time_unix_s=ended_s)])
+        rows = {row.name: row.cells for row in comparison_rows(sides(store, run_id))}
+    assert rows["elapsed"] == ("12 s",)
 
 
 def test_a_range_that_was_changed_while_the_run_went_on_is_the_one_compared(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from workbench.live_feed.protocol import RunDetail, RunItem
 from workbench.live_feed.run_tail import RunTail
 from workbench.plots.prepare_model import model_figures
 from workbench.runs.descriptions import format_numbers
-from workbench.runs.progress import progress_of
+from workbench.runs.progress import driven_until_unix_s, elapsed_s, progress_of
 from workbench.store import RunRow, Store
 from workbench.strict_json import plain
 
@@ -96,7 +96,7 @@ def run_detail(tail: RunTail) -> RunDetail:
         tail: The run, locked by the caller.
     """
     row, history, series = tail.row, tail.data.history, tail.data.series
-    now_s, in_force = _driven_until_unix_s(row, history), values_of(history.in_force)
+    now_s, in_force = driven_until_unix_s(row, history), values_of(history.in_force)
     ended = row.state in FINISHED_RUN_STATES
     left = None if ended or row.state == "lost" else progress_of(history, now_s).left
     has_front = len(history.objectives) > 1
@@ -114,13 +114,11 @@ def run_detail(tail: RunTail) -> RunDetail:
     if any(trial.segment is not None for trial in history.trials.values()):
         figures = ("schedule", *figures)
     figures = (*model_figures(history), *figures)
-    began_s = history.started_unix_s or row.created_unix_s
-    until_s = history.ended_unix_s or (row.changed_unix_s if ended else now_s)
     return RunDetail(
         run_id=row.run_id, name=row.name, kind="advice" if tail.is_advice else "sweep", state=row.state,
         reason=history.reason, message=_message(tail), created_unix_s=row.created_unix_s,
         ended_unix_s=history.ended_unix_s,
-        elapsed_s=history.active_s(now_s) if history.drivers else max(0.0, until_s - began_s),
+        elapsed_s=elapsed_s(row, history),
         left_s=left and left.seconds, left_low_s=left and left.low_s, left_high_s=left and left.high_s,
         progress=_part(row, history, is_advice=tail.is_advice), owner=_owner(row), counts=counts,
         num_configurations=history.num_configurations(),
@@ -176,7 +174,7 @@ def _part(row: RunRow, history: History, *, is_advice: bool) -> float | None:
         trial.last_step for trial in history.trials.values() if trial.state != "failed"
     ):
         return 0.0
-    return progress_of(history, _driven_until_unix_s(row, history)).part
+    return progress_of(history, driven_until_unix_s(row, history)).part
 
 
 def _front(history: History) -> Front:
@@ -223,14 +221,6 @@ def _best_so_far(history: History) -> tuple[float, ...]:
     last = len(best) - 1
     places = {round(index * last / _MAX_SPARK) for index in range(_MAX_SPARK + 1)}
     return tuple(float(f"{best[place]:.4g}") for place in sorted(places))
-
-
-def _driven_until_unix_s(row: RunRow, history: History) -> float:
-    """Return now, or the last sign of life of a lost driver, by the clock of the run."""
-    if row.state != "lost":
-        return history.now_unix_s()
-    seen_unix_s = row.heartbeat_unix_s
-    return row.changed_unix_s if seen_unix_s is None else seen_unix_s - history.clock_ahead_s
 
 
 def _message(tail: RunTail) -> str | None:

@@ -113,7 +113,7 @@ def best_by_trial(run: RunData) -> go.Figure:
 
 def edf(run: RunData) -> go.Figure:
     """Draw which share of the complete trials has at most a value."""
-    return draw_distribution(prepare_distribution(run))
+    return draw_distribution(prepare_distribution(run), hover_of(run))
 
 
 def contour(run: RunData) -> go.Figure:

@@ -33,15 +33,21 @@ _TOO_FEW = "Two parameters must vary among the complete trials."
 
 
 def draw_best_by_trial(data: TrialValues, hover: Callable[[int], str]) -> go.Figure:
-    """Draw a point per complete trial, and the best value so far as a step line."""
+    """Draw a point per complete trial, the best one ringed, and the best value so far as a step line."""
     figure = new_figure("Best by trial")
     if not data.trials:
         return show_message(figure, _NOTHING)
-    figure.add_scatter(
-        x=data.trials, y=data.values, mode="markers", name="complete", marker=FILLED, meta=TRIALS,
-        customdata=[[trial, hover(trial)] for trial in data.trials],
-        hovertemplate="trial %{x}: %{y:.6g}%{customdata[1]}<extra></extra>",
-    )  # fmt: skip
+    kinds = (("complete", FILLED, False), (f"best: trial {data.best_trial}", RINGED, True))
+    for name, marker, is_best in kinds:
+        shown = [row for row, trial in enumerate(data.trials) if (trial == data.best_trial) == is_best]
+        trials = [data.trials[row] for row in shown]
+        if not trials:
+            continue
+        figure.add_scatter(
+            x=trials, y=[data.values[row] for row in shown], mode="markers", name=name, marker=marker,
+            meta=TRIALS, customdata=[[trial, hover(trial)] for trial in trials],
+            hovertemplate="trial %{x}: %{y:.6g}%{customdata[1]}<extra></extra>",
+        )  # fmt: skip
     figure.add_scatter(
         x=data.trials, y=data.best, mode="lines", name="best so far", hoverinfo="skip",
         line={"color": BEST, "width": 2, "shape": "hv"},
@@ -50,14 +56,16 @@ def draw_best_by_trial(data: TrialValues, hover: Callable[[int], str]) -> go.Fig
     return figure.update_yaxes(title_text=short(data.y_title, 60))
 
 
-def draw_distribution(data: Distribution) -> go.Figure:
-    """Draw which share of the trials is at or below each value."""
+def draw_distribution(data: Distribution, hover: Callable[[int], str]) -> go.Figure:
+    """Draw which share of the trials is at or below each value; each step is a trial."""
     figure = new_figure("Distribution of values", "A steep part holds many trials.")
     if not data.values:
         return show_message(figure, _NOTHING)
     figure.add_scatter(
         x=data.values, y=data.shares, mode="lines", line={"color": BLUE, "width": 2, "shape": "hv"},
-        hovertemplate="%{y:.0%} of the trials: at most %{x:.6g}<extra></extra>",
+        meta=TRIALS, customdata=[[trial, hover(trial)] for trial in data.trials],
+        hovertemplate="%{y:.0%} of the trials: at most %{x:.6g}<br>"
+        "trial %{customdata[0]}%{customdata[1]}<extra></extra>",
     )  # fmt: skip
     figure.update_xaxes(title_text=short(data.x_title, 60))
     return figure.update_yaxes(title_text="Share of complete trials", tickformat=".0%", range=(0, 1.03))

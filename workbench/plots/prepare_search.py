@@ -42,6 +42,7 @@ class Distribution:
     """Which share of the complete trials has at most a value; values ascending."""
 
     x_title: str
+    trials: tuple[int, ...]
     values: tuple[float, ...]
     shares: tuple[float, ...]
 
@@ -135,9 +136,13 @@ def prepare_best_by_trial(run: RunData) -> TrialValues:
 def prepare_distribution(run: RunData) -> Distribution:
     """Prepare the empirical distribution of the first objective over the complete trials."""
     objective = run.experiment.objectives[0]
-    values = sorted(trial.values[objective.metric] for trial in _complete(run))
-    shares = tuple((index + 1) / len(values) for index in range(len(values)))
-    return Distribution(title_of(objective), tuple(values), shares)
+    trials = sorted(_complete(run), key=lambda trial: trial.values[objective.metric])
+    return Distribution(
+        x_title=title_of(objective),
+        trials=tuple(trial.number for trial in trials),
+        values=tuple(trial.values[objective.metric] for trial in trials),
+        shares=tuple((index + 1) / len(trials) for index in range(len(trials))),
+    )
 
 
 def prepare_pairs(run: RunData, *, with_grid: bool) -> PairsData:

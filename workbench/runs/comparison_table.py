@@ -14,11 +14,12 @@ from typing import Any, Literal, NamedTuple
 from pydantic import BaseModel
 
 from workbench.domain import Domain
-from workbench.events import FINISHED_RUN_STATES
 from workbench.experiment import Component, Experiment
+from workbench.experiment.components import EMBEDDED_PREFIX
 from workbench.formatting import format_count, format_duration, format_number, format_value
 from workbench.history import History, Trial
 from workbench.runs.descriptions import format_counts
+from workbench.runs.progress import elapsed_s
 from workbench.store import RunRow
 
 Part = Literal["result", "best parameters", "experiment", "versions"]
@@ -115,7 +116,7 @@ def _results(sides: Sequence[Side], best: Sequence[Trial | None]) -> list[Compar
     facts: dict[str, Callable[[Side], str | None]] = {
         "state": lambda side: side.row.state,
         "trials": lambda side: format_counts(side.history) or None,
-        "elapsed": lambda side: format_duration(side.history.active_s(_until_unix_s(side))),
+        "elapsed": lambda side: format_duration(elapsed_s(side.row, side.history)),
     }
     rows = [
         ComparisonRow("result", name, tuple(write(side) for side in sides)) for name, write in facts.items()
@@ -255,9 +256,7 @@ def _difference(settings: Sequence[Mapping[str, str]], same: Sequence[int], inde
 
 def _cell(value: Any) -> str:
     text = format_value(value)
+    if text.startswith(EMBEDDED_PREFIX):  # the beginning of its hash tells two versions apart
+        name, _, digest = text.removeprefix(EMBEDDED_PREFIX).partition("@")
+        return f"{name}@{digest[:8]}"
     return text if len(text) <= _MAX_CELL else f"{text[: _MAX_CELL - 1]}…"
-
-
-def _until_unix_s(side: Side) -> float:
-    ended = side.row.state in FINISHED_RUN_STATES or side.row.state == "lost"
-    return side.row.changed_unix_s if ended else side.history.now_unix_s()

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from workbench.events import FINISHED_RUN_STATES
 from workbench.formatting import format_duration, format_params, format_range
 from workbench.history import History, Trial, cost_of
 from workbench.runs.time_left import TimeLeft, time_left
+from workbench.store import RunRow
 
 _ROUGH = 1.5
 """From which ratio of its ends on an interval says more than the estimate alone."""
@@ -34,6 +36,23 @@ class Progress:
         if self.left.high_s <= _ROUGH * self.left.low_s or self.left.high_s < 60.0:
             return words
         return f"{words} ({format_range(round(self.left.low_s), round(self.left.high_s), format_duration)})"
+
+
+def driven_until_unix_s(row: RunRow, history: History) -> float:
+    """Return now, or the last sign of life of a lost driver, by the clock of the run."""
+    if row.state != "lost":
+        return history.now_unix_s()
+    seen_unix_s = row.heartbeat_unix_s
+    return row.changed_unix_s if seen_unix_s is None else seen_unix_s - history.clock_ahead_s
+
+
+def elapsed_s(row: RunRow, history: History) -> float:
+    """Return how long a run has been driven; of advice, which has no driver, the time from start to end."""
+    now_s = driven_until_unix_s(row, history)
+    if history.drivers:
+        return history.active_s(now_s)
+    until_s = history.ended_unix_s or (row.changed_unix_s if row.state in FINISHED_RUN_STATES else now_s)
+    return max(0.0, until_s - (history.started_unix_s or row.created_unix_s))
 
 
 def progress_of(history: History, now_unix_s: float) -> Progress:
