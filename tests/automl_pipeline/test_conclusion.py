@@ -98,7 +98,7 @@ def test_other_runs_have_their_best_trial_as_result(store: wb.Store) -> None:
     )  # fmt: skip
     run_id = store.create_run(experiment)
     history = wb.attach(run_id, store=store).history
-    assert result_of(store, run_id, experiment, natural_end(history, is_exhausted=False)) == []
+    assert result_of(store, run_id, experiment, natural_end(history, False)) == []
 
 
 def test_show_counts_candidates_where_folds_are_trials(

@@ -411,7 +411,7 @@ def test_what_can_be_done_is_named_where_a_run_has_nothing_left_to_try(
     fields: dict[str, Any], losses: list[float | None], message: str
 ) -> None:
     history = make_history(losses, **fields)
-    history.apply(natural_end(history, is_exhausted=True))
+    history.apply(natural_end(history, True))
     with pytest.raises(ExperimentError, match=message):
         extended(history, {"budget.trials": 10}, 200.0)
 
@@ -440,8 +440,27 @@ def test_what_can_be_done_is_named_where_a_run_has_nothing_left_to_try(
 def test_a_run_that_nothing_ended_early_says_what_was_tried(
     losses: list[float | None], fields: dict[str, Any], is_exhausted: bool, message: str
 ) -> None:
-    ending = natural_end(make_history(losses, **fields), is_exhausted=is_exhausted)
+    ending = natural_end(make_history(losses, **fields), is_exhausted)
     assert (ending.state, ending.message) == ("complete", message)
+
+
+@pytest.mark.parametrize(
+    ("num_enqueued", "message"),
+    [
+        (0, "its budget was lowered to 2 when 3 configurations had begun, which were tried"),
+        (
+            1,
+            "its budget was lowered to 2 when 3 configurations had begun, which were tried; 1 that was "
+            "enqueued was not",
+        ),
+    ],
+)
+def test_a_limit_below_what_had_begun_and_what_it_left_in_the_queue_are_stated(
+    num_enqueued: int, message: str
+) -> None:
+    history = make_history([1.0, 2.0, 3.0], budget={"trials": 9})
+    history.apply(SettingsChanged(settings={"budget.trials": 2}))
+    assert natural_end(history, False, num_enqueued).message == message
 
 
 @pytest.mark.parametrize(

@@ -99,6 +99,28 @@ def test_a_configuration_can_be_tried_next(store: Store, notes: Path) -> None:
     assert [trial.source for trial in sweep.trials] == ["sampler", "enqueued", "enqueued"]
 
 
+def test_a_limit_below_what_has_begun_states_what_becomes_of_that_and_of_the_queue(
+    store: Store, notes: Path
+) -> None:
+    sweep = hold(store, notes, options={"until": "go"}, budget={"trials": 9}, resources={"concurrency": 2})
+    sweep.drive()
+    for number in (0, 1):
+        sweep.wait_for(TrialReported, lambda event, number=number: event.trial == number)
+    assert handled(sweep, store.command(sweep.run_id, "enqueue", {"params": {"x": 0.125}})).done
+
+    answer = handled(sweep, store.command(sweep.run_id, "set", {"budget.trials": 1})).message
+    assert answer == (
+        "at most 1 configuration, but 2 have begun and will be finished and 1 enqueued configuration "
+        "will not be tried"
+    )
+    (notes / "go").touch()
+    sweep.wait("complete")
+    assert sweep.history.message == (
+        "its budget was lowered to 1 when 2 configurations had begun, which were tried; 1 that was enqueued "
+        "was not"
+    )
+
+
 def test_commands_that_nobody_knows_or_that_lack_something_are_refused(store: Store, notes: Path) -> None:
     sweep = hold(store, notes, options={"steps": 30}, budget={"trials": 1}).drive()
 

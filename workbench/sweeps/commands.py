@@ -166,6 +166,7 @@ class Commands:
             )  # fmt: skip
         descriptions = [
             self._driver.describe_concurrency(value) if path == "resources.concurrency"
+            else self._describe_trials(value) if path == "budget.trials"
             else _describe_limit(path, value, history.in_force.budget.price)
             for path, value in settings.items()
         ]  # fmt: skip
@@ -178,6 +179,15 @@ class Commands:
         events.append(SettingsChanged(settings=settings))
         return "; ".join(descriptions)
 
+    def _describe_trials(self, limit: int) -> str:
+        num_begun, num_enqueued = self._ledger.history.num_configurations(), self._ledger.study.num_enqueued
+        described = [f"at most {format_count(limit, 'configuration')}"]
+        if num_begun > limit:
+            described.append(f"{num_begun} have begun and will be finished")
+        if (left_out := min(num_enqueued, num_begun + num_enqueued - limit)) > 0:
+            described.append(f"{format_count(left_out, 'enqueued configuration')} will not be tried")
+        return ", but ".join([described[0], " and ".join(described[1:])] if described[1:] else described)
+
 
 def _kinds() -> list[str]:
     """Return the kinds of commands that a driver carries out: those of the action table and of launching."""
@@ -186,8 +196,6 @@ def _kinds() -> list[str]:
 
 
 def _describe_limit(path: str, value: float, price: str | None) -> str:
-    if path == "budget.trials":
-        return f"at most {format_count(value, 'configuration')}"
     if path != "budget.plateau":
         amount = describe_amount(path, value, price)
         return f"at most {amount}{' of GPU time' if path == 'budget.gpu_time' else ''}"

@@ -27,13 +27,24 @@ _CONCLUDED_BY = {
 }
 
 
-def natural_end(history: History, *, is_exhausted: bool) -> RunStateChanged:
+def natural_end(history: History, is_exhausted: bool, num_enqueued: int = 0) -> RunStateChanged:
     """Return the end of a run that nobody and no limit ended early.
 
     Args:
         history: The run.
         is_exhausted: Whether every configuration has been tried.
+        num_enqueued: Configurations that users enqueued and that were not tried.
     """
+    ending = _end_of_trials(history, is_exhausted)
+    if not num_enqueued:
+        return ending
+    left_out = (
+        "1 that was enqueued was not" if num_enqueued == 1 else f"{num_enqueued} that were enqueued were not"
+    )
+    return ending.model_copy(update={"message": f"{ending.message}; {left_out}"})
+
+
+def _end_of_trials(history: History, is_exhausted: bool) -> RunStateChanged:
     num_tried, needed = history.num_configurations(), num_parts(history.experiment)
     if history.replay_of is not None:
         reason, message = "trials", f"all proposals of {history.replay_of} have been tried"
@@ -43,6 +54,12 @@ def natural_end(history: History, *, is_exhausted: bool) -> RunStateChanged:
     elif needed is not None and num_tried < needed:
         missing = f"{num_tried} of the {needed} trials that train the population to its end"
         reason, message = "trials", f"its budget ended after {missing}: the best may be trained in part only"
+    elif (allowed := history.in_force.max_configurations()) is not None and num_tried > allowed:
+        begun = format_count(num_tried, "configuration")
+        reason, message = (
+            "trials",
+            f"its budget was lowered to {allowed} when {begun} had begun, which were tried",
+        )
     elif num_tried == 1:
         reason, message = "trials", "its only configuration was tried"
     else:

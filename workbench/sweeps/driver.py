@@ -220,10 +220,12 @@ class Driver:
         """Return whether no further trial will start."""
         if self._ending or self._fatal:
             return True
-        if self._running or self._unfinished or self.study.has_waiting_repeats:
-            return False
-        is_searching = has_room(self.history) and not self.study.exhausted
-        return not is_searching and not self.study.has_confirmations
+        return not self._running and not self._may_start()
+
+    def _may_start(self) -> bool:
+        if self._unfinished or self.study.has_waiting_repeats:
+            return True
+        return (has_room(self.history) and not self.study.exhausted) or self.study.has_confirmations
 
     def receive(self, trial: int, events: list[Event]) -> bool:
         """Store what a trial reported, and return whether the trial must stop."""
@@ -268,10 +270,7 @@ class Driver:
         least = self._share.request.num_workers
         waiting = [number for number in self._running if self.history.trials[number].state == "waiting"]
         free = max(0, self._share.at_once - len(self._running))
-        may_start = self._unfinished or self.study.has_waiting_repeats or (
-            has_room(self.history) and not self.study.exhausted
-        ) or self.study.has_confirmations  # fmt: skip
-        return least * (len(waiting) + (free if may_start else 0))
+        return least * (len(waiting) + (free if self._may_start() else 0))
 
     def tick(self) -> None:
         """Handle commands and limits, at most every `TICK_S` seconds."""
@@ -381,7 +380,8 @@ class Driver:
                 self._ledger.record(ending.model_copy(update={"state": "stopping"}))
 
     def _finish(self) -> RunState:
-        self._ending = self._ending or natural_end(self.history, is_exhausted=self.study.exhausted)
+        if self._ending is None:
+            self._ending = natural_end(self.history, self.study.exhausted, self.study.num_enqueued)
         self._data_notes.end()
         self._retention.end()
         self._monitor.end()
