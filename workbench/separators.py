@@ -6,14 +6,35 @@ Reading the table or the number itself is left to them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from workbench.errors import DataError
 
 GROUPED_DIGITS = r"[1-9][0-9]{0,2}(?:,[0-9]{3})+"
 """The pattern of a whole number with commas between thousands."""
+SIGNS = {".csv": (",", ";"), ".tsv": ("\t",)}
+"""What may separate the columns of a text table by the ending of its file, the usual sign first.
+
+Excel writes semicolons where decimal numbers have commas.
+"""
 _NAMES = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars"}
+
+
+def separator_in(heads: Mapping[str, Sequence[str]]) -> str:
+    """Return the sign that separates the columns of a table: that by which its first row has most names.
+
+    Semicolons in the texts of other rows do not count.
+
+    Args:
+        heads: The names of its columns as each sign separates them, the usual sign first.
+
+    Example:
+        >>> from workbench.separators import separator_in
+        >>> separator_in({",": ["size;price", " CHF;town"], ";": ["size", "price, CHF", "town"]})
+        ';'
+    """
+    return max(heads, key=lambda sign: len(heads[sign]))
 
 
 def check_separator(

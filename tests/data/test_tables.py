@@ -245,7 +245,7 @@ def test_a_column_names_the_client_that_holds_a_row_and_is_no_input(tmp_path):
 @pytest.mark.parametrize(
     ("file", "text", "expected"),
     [
-        ("mine.csv", "a;b\n1,5;2,5\n1;2\n", "semicolons; allowed: commas. Save it with commas"),
+        ("mine.csv", "a|b\n1.5|2.5\n1|2\n", "vertical bars; allowed: commas. Save it with commas"),
         ("mine.tsv", "a,b\n1,2\n", "commas; allowed: tabs"),
     ],
 )
@@ -253,6 +253,22 @@ def test_a_table_with_another_separator_is_refused_by_its_name(tmp_path, file, t
     (tmp_path / file).write_text(text)
     with pytest.raises(DataError, match=rf"^data.path: the columns of .* are separated by {expected}"):
         load("table", {"path": str(tmp_path / file), "target": "b"}, cache=None)
+
+
+def test_a_table_with_semicolons_and_decimal_commas_is_read_as_one_with_commas_and_points(tmp_path):
+    written = pd.DataFrame({"size, m2": np.arange(60) / 4, "town": ["Köln; Deutz", "Bonn"] * 30})
+    written["price"] = written["size, m2"] * 2
+    written.to_csv(tmp_path / "points.csv", index=False)
+    written.to_csv(tmp_path / "commas.csv", index=False, sep=";", decimal=",", encoding="utf-8-sig")
+    written.to_csv(tmp_path / "packed.csv.gz", index=False, sep=";", decimal=",")
+    found = [
+        load("table", {"path": str(tmp_path / name), "target": "price"}, cache=None)
+        for name in ("points.csv", "commas.csv", "packed.csv.gz")
+    ]
+    assert [one.task for one in found] == ["regression"] * 3
+    for one in found[1:]:
+        for expected, read in zip(everything(found[0].train), everything(one.train), strict=True):
+            np.testing.assert_allclose(expected, read, rtol=1e-6)
 
 
 @pytest.mark.parametrize("cell", ["?", "-", "none", "N/A", "NULL", "", "unknown"])

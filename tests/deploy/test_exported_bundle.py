@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -155,19 +156,22 @@ def test_the_mean_of_models_answers_in_the_unit_of_the_target(tmp_path: Path) ->
     assert frame["price"].min() < expected.mean() < frame["price"].max()
 
 
-def test_numbers_written_as_text_are_read_alike_by_training_predict_and_the_script(tmp_path: Path) -> None:
+@pytest.mark.parametrize("separator", [",", ";"])
+def test_numbers_written_as_text_are_read_alike_by_training_predict_and_the_script(
+    tmp_path: Path, separator: str
+) -> None:
     random = np.random.default_rng(0)
     paid, size = random.integers(800, 4000, 300), random.normal(10, 3, 300).round(2)
     frame = pd.DataFrame({"paid": [f"{each:,}" for each in paid], "size": size.astype(str)})
     frame.loc[::30, "size"] = "?"
     frame.loc[5, "size"] = "unknown"
-    frame.assign(price=paid + 50 * size).to_csv(tmp_path / "table.csv", index=False)
+    frame.assign(price=paid + 50 * size).to_csv(tmp_path / "table.csv", index=False, sep=separator)
     options = {"path": str(tmp_path / "table.csv"), "target": "price"}
     exported(tmp_path / "bundle", "boosted_trees", {"name": "table", **options}, num_trees=20)
     given = [("1,200", "?"), ("2,000.0", "Unknown"), ("3000", " 9.5 "), ("N/A", "12")]
     plain = [(1200, np.nan), (2000, np.nan), (3000, 9.5), (np.nan, 12)]
     new = tmp_path / "new.csv"
-    pd.DataFrame(given, columns=["paid", "size"]).to_csv(new, index=False)
+    pd.DataFrame(given, columns=["paid", "size"]).to_csv(new, index=False, sep=separator)
 
     predictor = Predictor.open(tmp_path / "bundle", threads=1)
     answers = predictor.predict(columns_from(predictor.card, new))
@@ -254,6 +258,22 @@ def test_the_script_needs_numpy_and_onnxruntime_only(house: tuple[Path, pd.DataF
     assert [float(line) for line in done.stdout.split()] == pytest.approx(expected(frame), rel=1e-5)
     script = (folder / "bundle" / "predict.py").read_text()
     assert "workbench" not in script.replace("the workbench", "")
+
+
+def test_the_script_ends_quietly_where_nobody_reads_its_answers_to_the_end(
+    house: tuple[Path, pd.DataFrame, Any],
+) -> None:
+    folder, _, _ = house
+    reads, writes = os.pipe()
+    os.close(reads)
+
+    done = subprocess.run(
+        [sys.executable, str(folder / "bundle" / "predict.py"), str(folder / "houses.csv")],
+        stdout=writes, stderr=subprocess.PIPE, text=True, check=False,
+    )  # fmt: skip
+
+    os.close(writes)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.slow

@@ -16,12 +16,11 @@ from workbench.data.options import existing_path
 from workbench.errors import DataError, WorkbenchError
 from workbench.files import encoding_in_words
 from workbench.refusals import closest
-from workbench.separators import check_repeated, check_separator
+from workbench.separators import SIGNS, check_repeated, check_separator, separator_in
 
 if TYPE_CHECKING:
     import pandas as pd
 
-SEPARATORS = {".csv": ",", ".tsv": "\t"}
 PARQUET_ENDINGS = (".parquet", ".pq")
 _NUM_FIELDS = re.compile(r"Expected (?P<expected>\d+) fields in line (?P<line>\d+), saw (?P<found>\d+)")
 """How pandas states that a row has more fields than those before it."""
@@ -31,7 +30,7 @@ def read_table(path: Path, num_rows: int | None = None, *, only: str | None = No
     """Read a table by the ending of its file.
 
     Args:
-        path: A .csv, .tsv or .parquet file.
+        path: A .csv, .tsv or .parquet file; the columns of a .csv file may be separated by semicolons.
         num_rows: Maximum number of rows to read from text; None for all.
         only: The only column to read; None for all.
 
@@ -41,19 +40,22 @@ def read_table(path: Path, num_rows: int | None = None, *, only: str | None = No
     import pandas as pd
 
     endings = [ending.lower() for ending in path.suffixes]
-    separator = next((SEPARATORS[ending] for ending in endings if ending in SEPARATORS), None)
+    signs = next((SIGNS[ending] for ending in endings if ending in SIGNS), None)
     wanted = None if only is None else [only]
     try:
-        if separator is not None:
-            read_texts = functools.partial(
-                pd.read_csv, path, sep=separator, header=None, dtype=str, keep_default_na=False
-            )
+        if signs is not None:
+            read_texts = functools.partial(pd.read_csv, path, header=None, dtype=str, keep_default_na=False)
             # As a row, since pandas renames repeated names.
-            names = [str(name) for name in read_texts(nrows=1).to_numpy(object)[0]]
+            heads = {
+                sign: [str(name) for name in read_texts(nrows=1, sep=sign).to_numpy(object)[0]]
+                for sign in signs
+            }
+            separator = separator_in(heads)
+            names = heads[separator]
             check_separator(path, names, separator, field="data.path")
             check_repeated(path, names, field="data.path")
             # Fails where the next row has more fields, of which pandas would take the first for its name.
-            read_texts(nrows=2)
+            read_texts(nrows=2, sep=separator)
             return pd.read_csv(path, sep=separator, nrows=num_rows, usecols=wanted)
         if endings and endings[-1] in PARQUET_ENDINGS:
             check_repeated(path, _names_in_parquet(path), field="data.path")
@@ -63,7 +65,7 @@ def read_table(path: Path, num_rows: int | None = None, *, only: str | None = No
     raise DataError(
         f"{path.name} has an unknown file extension",
         field="data.path",
-        allowed=[*SEPARATORS, *PARQUET_ENDINGS],
+        allowed=[*SIGNS, *PARQUET_ENDINGS],
     )
 
 

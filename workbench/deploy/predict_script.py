@@ -19,7 +19,7 @@ from workbench.data.tokens import NUM_CHARACTERS_OF_PART
 from workbench.deploy.card import Input, Output
 from workbench.models.found_boxes import MAX_BOXES, MAX_OVERLAP, MIN_SCORE
 
-_MODULES = ("csv", "datetime", "json", "pathlib", "re", "sys")
+_MODULES = ("csv", "datetime", "json", "os", "pathlib", "re", "sys")
 
 _BEGIN = '''\
 """Predict with model.onnx; needs PACKAGES only: python predict.py ROWS."""
@@ -66,8 +66,12 @@ _ROWS = '''
 def rows_of(path, columns):
     """Return the rows of a table, which must have these columns."""
     with open(path, newline="", encoding="utf-8-sig") as file:
-        table = csv.DictReader(file, restval="")
-        names = table.fieldnames or []
+        for sign in ",;,":  # commas, or semicolons if they separate the columns, as Excel writes them
+            file.seek(0)
+            table = csv.DictReader(file, restval="", delimiter=sign)
+            names = table.fieldnames or []
+            if set(columns) <= set(names):
+                break
         if repeated := [name for name in columns if names.count(name) > 1]:
             raise ValueError(f"more than one column is named {repeated[0]!r}: rename or remove all but one")
         if missing := [name for name in columns if name not in names]:
@@ -228,8 +232,12 @@ if __name__ == "__main__":
         sys.exit()
     session = onnxruntime.InferenceSession(str(FOLDER / "model.onnx"), providers=["CPUExecutionProvider"])
     classes = CARD["outputs"][0]["classes"]
-    for answer in session.run(None, samples)[0]:
-        print(ANSWER)
+    try:
+        for answer in session.run(None, samples)[0]:
+            print(ANSWER)
+        sys.stdout.flush()
+    except BrokenPipeError:  # head, or what else reads the answers, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 """
 
 _BOXES = "json.dumps(boxes(answer, classes))"

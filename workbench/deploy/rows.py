@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 
@@ -21,9 +21,8 @@ from workbench.data.image_folders import ENDINGS
 from workbench.deploy.card import Card
 from workbench.deploy.predictor import Answers
 from workbench.errors import DataError
-from workbench.separators import check_repeated, check_separator
+from workbench.separators import SIGNS, check_repeated, check_separator, separator_in
 
-_SEPARATORS = {".csv": ",", ".tsv": "\t"}
 _UNNAMED = re.compile(r"x\d+")
 _PARQUET = (".parquet", ".pq")
 
@@ -107,21 +106,19 @@ def _from_file(card: Card, path: Path) -> Mapping[str, Any]:
             from workbench.data.table_files import read_table
 
             return columns_from(card, read_table(path))
-        if endings[-1] not in _SEPARATORS:
+        if endings[-1] not in SIGNS:
             images = sorted(ENDINGS) if card.inputs[0].is_image else []
             raise DataError(
                 f"{path.name} has an unknown file extension",
-                allowed=[*_SEPARATORS, *_PARQUET, ".npy", *images],
+                allowed=[*SIGNS, *_PARQUET, ".npy", *images],
             )
-        if _takes_array(card) and not _has_header(card, path):
-            numbers = np.loadtxt(path, delimiter=_SEPARATORS[endings[-1]], ndmin=2)
-            return {card.inputs[0].name: numbers}
         with path.open(newline="", encoding="utf-8-sig") as opened:
-            rows = csv.DictReader(opened, delimiter=_SEPARATORS[endings[-1]])
-            names = list(rows.fieldnames or [])
-            check_separator(path, names, _SEPARATORS[endings[-1]])
+            separator, names = _head(opened, SIGNS[endings[-1]])
+            if _takes_array(card) and not _has_header(card, names):
+                return {card.inputs[0].name: np.loadtxt(opened, delimiter=separator, ndmin=2)}
+            check_separator(path, names, separator)
             check_repeated(path, names)
-            listed = list(rows)
+            listed = list(csv.DictReader(opened, delimiter=separator))
     except (OSError, ValueError, csv.Error) as error:
         if isinstance(error, DataError):
             raise
@@ -136,12 +133,20 @@ def _from_file(card: Card, path: Path) -> Mapping[str, Any]:
     return _windows(card, columns) if _takes_array(card) and card.inputs[0].columns else columns
 
 
-def _has_header(card: Card, path: Path) -> bool:
-    """Return whether a file begins with the names of columns that the model's array or text is made of."""
-    with path.open(newline="", encoding="utf-8-sig") as opened:
-        first = next(csv.reader(opened, delimiter="\t" if ".tsv" in path.suffixes else ","), [])
+def _head(opened: TextIO, signs: Sequence[str]) -> tuple[str, list[str]]:
+    """Return what separates the columns of a file, and its first row; the file is at its beginning again."""
+    heads: dict[str, list[str]] = {}
+    for sign in signs:
+        heads[sign] = next(csv.reader(opened, delimiter=sign), [])
+        opened.seek(0)
+    separator = separator_in(heads)
+    return separator, heads[separator]
+
+
+def _has_header(card: Card, names: Sequence[str]) -> bool:
+    """Return whether the first row of a file names columns that the model's array or text is made of."""
     one = card.inputs[0]
-    return one.name in first if one.tokens is not None else bool(set(one.columns) & set(first))
+    return one.name in names if one.tokens is not None else bool(set(one.columns) & set(names))
 
 
 def _windows(card: Card, columns: Mapping[str, Any]) -> Mapping[str, Any]:
