@@ -176,10 +176,12 @@ test("an example is run with one button, as long as nothing was changed", () => 
 });
 
 test("a model is chosen from the offered ones, and replaces a train function", () => {
-  const models = [{ name: "mlp", help: "A network." }];
+  const models = [{ name: "mlp", help: "A network of `Linear` layers." }];
   const { kernel, form } = buildForm({ models, document: { train: "m:f" } });
   render(<ModelPart form={form} onSearch={() => undefined} />);
-  fireEvent.click(screen.getByRole("button", { name: /mlp/ }));
+  const offered = screen.getByRole("button", { name: /mlp/ });
+  assert.equal(offered.querySelector("code")!.textContent, "Linear");
+  fireEvent.click(offered);
   const [{ changes, removals }] = kernel.messages("edit");
   assert.deepEqual([changes, removals], [[["model", "mlp"]], ["train"]]);
 });

@@ -177,9 +177,13 @@ test("with several objectives the legend names the best trial of the metric, as 
 
 test("an empty chart explains why", () => {
   const chart = { update: madeChart({}), curves: new Map(), band: null, best: null };
-  const { controller } = buildController({ chart });
-  const { container } = render(<Chart controller={controller} />);
-  assert.match(container.querySelector(".workbench-chart-empty")!.textContent!, /No trial has reported/);
+  const { controller, state } = buildController({ chart });
+  const { container, rerender } = render(<Chart controller={controller} />);
+  const why = () => container.querySelector(".workbench-chart-empty")!.textContent!;
+  assert.match(why(), /No trial has reported/);
+  state.run = buildRun({ state: "complete", ended_unix_s: 9 });
+  rerender(<Chart controller={controller} />);
+  assert.equal(why(), "No trial reported this.");
 });
 
 test("a figure that cannot be drawn is replaced by the reason", async () => {

@@ -38,6 +38,18 @@ test("trials are filtered by state at once, and by text after a pause", () => {
   mock.timers.reset();
 });
 
+test("what is chosen while a filter is typed stays", () => {
+  mock.timers.enable({ apis: ["setTimeout"] });
+  const { controller, state } = buildController({ run: buildRun(), table: buildTable() });
+  const { rerender } = render(<Trials controller={controller} />);
+  fireEvent.input(screen.getByRole("searchbox", { name: "Filter trials" }), { target: { value: "oom" } });
+  fireEvent.click(screen.getByRole("button", { name: "Best first" }));
+  rerender(<Trials controller={controller} />);
+  mock.timers.tick(300);
+  assert.deepEqual([state.view.table.text, state.view.table.sort], ["oom", "rank"]);
+  mock.timers.reset();
+});
+
 test("a row selects its trial, and with a modifier adds it to the selection", () => {
   const { controller, state } = buildController({ run: buildRun(), table: buildTable() });
   render(<Trials controller={controller} />);

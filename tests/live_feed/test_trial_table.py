@@ -91,6 +91,9 @@ def test_a_comparison_that_means_nothing_is_refused(tail: RunTail) -> None:
     assert "lr" in str(caught.value)
     with pytest.raises(ArgumentError, match="'high' is not a number"):
         numbers(tail, text="lr < high")
+    for unfinished in ("lr <", "< 3", "=", "width=8 lr>="):
+        with pytest.raises(ArgumentError, match="lacks its column or its value"):
+            numbers(tail, text=unfinished)
 
 
 def test_what_is_wrong_with_a_filter_stays_until_the_filter_changes(tmp_path: Path) -> None:

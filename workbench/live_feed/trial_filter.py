@@ -13,6 +13,7 @@ from workbench.errors import ArgumentError
 from workbench.formatting import format_value
 
 _COMPARISON = re.compile(r"([^\s<>=!]+)\s*(<=|>=|!=|==|<|>|=)\s*([^\s<>=!]+)")
+_UNFINISHED = re.compile(r"[^<>=!]*(<=|>=|!=|==|<|>|=)")
 _ORDERS: Mapping[str, Callable[[float, float], bool]] = {
     "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
 }  # fmt: skip
@@ -53,7 +54,8 @@ def read_filter(text: str, names: Mapping[str, str]) -> tuple[list[str], list[Co
         The words, and the comparisons.
 
     Raises:
-        ArgumentError: If a comparison names no column, or orders by what is not a number.
+        ArgumentError: If a comparison lacks its column or value, names no column, or orders by what is not
+            a number.
     """
     comparisons = []
     for name, sign, value in _COMPARISON.findall(text):
@@ -64,7 +66,12 @@ def read_filter(text: str, names: Mapping[str, str]) -> tuple[list[str], list[Co
             example = f"{name} {sign} 0.01"
             raise ArgumentError(f"{value!r} is not a number", field="table.text", allowed=example)
         comparisons.append(Comparison(key, sign, value))
-    return _COMPARISON.sub(" ", text).casefold().split(), comparisons
+    words = _COMPARISON.sub(" ", text).casefold().split()
+    if any(_UNFINISHED.fullmatch(word) and word.rstrip("<>=!") in {"", *names} for word in words):
+        raise ArgumentError(
+            "a comparison lacks its column or its value", field="table.text", allowed="words, and lr < 0.01"
+        )
+    return words, comparisons
 
 
 def matches(words: Iterable[str], searched: str) -> bool:

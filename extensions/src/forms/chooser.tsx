@@ -2,7 +2,15 @@
 import type { Json } from "./message_types";
 import type { NamedChoice } from "./types";
 import { isMapping } from "./space";
-import { problemsAt, FieldProblems, TextInput, useUniqueId, useTextField, type FormProps } from "./text_field";
+import {
+  problemsAt,
+  FieldProblems,
+  Sentence,
+  TextInput,
+  useUniqueId,
+  useTextField,
+  type FormProps,
+} from "./text_field";
 import { toText } from "./field_values";
 
 interface ChooserProps extends FormProps {
@@ -39,7 +47,11 @@ export function Chooser({ form, path, label, offered, hint }: ChooserProps) {
             onClick={() => typed.choose(one.name)}
           >
             <b>{one.name}</b>
-            {one.help ? <span>{one.help}</span> : null}
+            {one.help ? (
+              <span>
+                <Sentence text={one.help} />
+              </span>
+            ) : null}
           </button>
         ))}
       </div>

@@ -7,7 +7,7 @@ import type { Json, Sample } from "./message_types";
 import type { DataSummary } from "./types";
 import { AsyncResult } from "./async_result";
 import { problemsOf } from "./problems";
-import { Group, useQuery, type FormProps } from "./text_field";
+import { Group, Sentence, useQuery, type FormProps } from "./text_field";
 
 export function DataPart({ form }: FormProps) {
   const state = form.state!;
@@ -50,7 +50,7 @@ function Preview({ result }: { result: DataSummary }) {
     <>
       {result.warnings.map((warning) => (
         <p class="workbench-notice" key={warning}>
-          {warning}
+          <Sentence text={warning} />
         </p>
       ))}
       <dl class="workbench-facts workbench-form-facts">

@@ -19,6 +19,7 @@ import {
   useUniqueId,
   useTextField,
   type FormProps,
+  Sentence,
 } from "./text_field";
 
 /** The order in which users decide; other sections of the kernel follow. */
@@ -196,7 +197,7 @@ function Preflight({ result }: { result: PreflightReport }) {
       </ul>
       {result.notes.map((note) => (
         <p key={note} class="workbench-notice">
-          {note}
+          <Sentence text={note} />
         </p>
       ))}
     </div>

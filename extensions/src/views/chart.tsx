@@ -6,7 +6,7 @@ import { counterpartOf } from "../counterpart";
 import type { Drawing } from "../drawing";
 import { formatCount, formatMetric, formatNumber } from "../format";
 import type { LinesPlot } from "../plot";
-import type { ChartState, ViewState } from "../state";
+import type { ChartState, State, ViewState } from "../state";
 import { Legend } from "./chart_legend";
 import { ChartOptions } from "./chart_options";
 import { PlotBox } from "./plot_box";
@@ -98,7 +98,9 @@ function OneChart({ controller, chart, other, caption, plotRef }: OneChartProps)
         onChoose={(key, add) => controller.chooseTrial(Number(key), add)}
         plotRef={plotRef}
       />
-      {chart && !drawnOf(chart).length ? <p class="workbench-chart-empty">{whyEmpty(chart, view)}</p> : null}
+      {chart && !drawnOf(chart).length ? (
+        <p class="workbench-chart-empty">{whyEmpty(chart, controller.state)}</p>
+      ) : null}
     </figure>
   );
 }
@@ -156,9 +158,10 @@ function Controls({ controller, throughput, metric, onSave }: ControlsProps) {
   );
 }
 
-function whyEmpty({ update }: ChartState, view: ViewState): string {
+function whyEmpty({ update }: ChartState, { view, run }: State): string {
   if (view.chart.shown === "chosen" && !view.chart.chosen.length) return "Select trials in the table below.";
-  return update.num_trials ? "No number was reported." : "No trial has reported this yet.";
+  if (update.num_trials) return "No number was reported.";
+  return run?.ended_unix_s == null ? "No trial has reported this yet." : "No trial reported this.";
 }
 
 function labelOf(chart: ChartState | null): string {

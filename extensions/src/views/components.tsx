@@ -181,9 +181,12 @@ export function Field({ label, hint, problem, children }: FieldProps) {
 
 /** A field that tells what was typed when somebody has paused typing. */
 export function Search(props: { value: string; label: string; title?: string; onInput(text: string): void }) {
-  const { value, label, title, onInput } = props;
+  const { value, label, title } = props;
   const timer = useRef<ReturnType<typeof setTimeout>>();
   const [text, setText] = useState(value);
+  // The function of the last rendering: an older one would undo what was chosen during the pause.
+  const onInput = useRef(props.onInput);
+  onInput.current = props.onInput;
   useEffect(() => setText(value), [value]);
   useEffect(() => () => clearTimeout(timer.current), []);
   return (
@@ -200,7 +203,7 @@ export function Search(props: { value: string; label: string; title?: string; on
         const typed = event.currentTarget.value;
         setText(typed);
         clearTimeout(timer.current);
-        timer.current = setTimeout(() => onInput(typed), 200);
+        timer.current = setTimeout(() => onInput.current(typed), 200);
       }}
     />
   );
