@@ -18,6 +18,8 @@ SIGNS = {".csv": (",", ";"), ".tsv": ("\t",)}
 
 Excel writes semicolons where decimal numbers have commas.
 """
+PARQUET_ENDINGS = (".parquet", ".pq")
+"""The endings of tables that are not text."""
 _NAMES = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars"}
 
 

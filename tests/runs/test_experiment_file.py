@@ -32,6 +32,13 @@ def test_a_file_without_a_name_is_named_like_the_file(path: Path) -> None:
     assert read_experiment(path, {"name": "other"}).name == "other"
 
 
+def test_a_table_in_place_of_an_experiment_is_refused_with_the_command_for_tables(tmp_path: Path) -> None:
+    (tmp_path / "houses.csv").write_text("rooms;price\n1;2\n")
+    with pytest.raises(ExperimentError, match=r"houses.csv is a table, and not an experiment") as refused:
+        read_experiment(tmp_path / "houses.csv")
+    assert f"workbench automl {tmp_path / 'houses.csv'} --target COLUMN" in str(refused.value)
+
+
 def test_settings_replace_what_the_file_says_at_any_depth(path: Path) -> None:
     changed = read_experiment(
         path,

@@ -16,12 +16,11 @@ from workbench.data.options import existing_path
 from workbench.errors import DataError, WorkbenchError
 from workbench.files import encoding_in_words
 from workbench.refusals import closest
-from workbench.separators import SIGNS, check_repeated, check_separator, separator_in
+from workbench.separators import PARQUET_ENDINGS, SIGNS, check_repeated, check_separator, separator_in
 
 if TYPE_CHECKING:
     import pandas as pd
 
-PARQUET_ENDINGS = (".parquet", ".pq")
 _NUM_FIELDS = re.compile(r"Expected (?P<expected>\d+) fields in line (?P<line>\d+), saw (?P<found>\d+)")
 """How pandas states that a row has more fields than those before it."""
 

@@ -21,9 +21,10 @@ from workbench.data.number_texts import number_text_of
 from workbench.data.options import DatasetOptions, existing_path
 from workbench.data.reading import Reading, some_of
 from workbench.data.splits import ArraySplit, Datasets, Task, divisor, split_indices
-from workbench.data.table_files import PARQUET_ENDINGS, check_columns, column_of, read_columns, read_table
+from workbench.data.table_files import check_columns, column_of, read_columns, read_table
 from workbench.data.table_summary import TableSummary, summarise
 from workbench.errors import DataError, WorkbenchError
+from workbench.separators import PARQUET_ENDINGS
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -21,10 +21,9 @@ from workbench.data.image_folders import ENDINGS
 from workbench.deploy.card import Card
 from workbench.deploy.predictor import Answers
 from workbench.errors import DataError
-from workbench.separators import SIGNS, check_repeated, check_separator, separator_in
+from workbench.separators import PARQUET_ENDINGS, SIGNS, check_repeated, check_separator, separator_in
 
 _UNNAMED = re.compile(r"x\d+")
-_PARQUET = (".parquet", ".pq")
 
 
 def columns_from(card: Card, samples: Any) -> Mapping[str, Any]:
@@ -102,7 +101,7 @@ def _from_file(card: Card, path: Path) -> Mapping[str, Any]:
     try:
         if endings[-1] == ".npy":
             return columns_from(card, np.load(path, allow_pickle=False))
-        if endings[-1] in _PARQUET:
+        if endings[-1] in PARQUET_ENDINGS:
             from workbench.data.table_files import read_table
 
             return columns_from(card, read_table(path))
@@ -110,7 +109,7 @@ def _from_file(card: Card, path: Path) -> Mapping[str, Any]:
             images = sorted(ENDINGS) if card.inputs[0].is_image else []
             raise DataError(
                 f"{path.name} has an unknown file extension",
-                allowed=[*SIGNS, *_PARQUET, ".npy", *images],
+                allowed=[*SIGNS, *PARQUET_ENDINGS, ".npy", *images],
             )
         with path.open(newline="", encoding="utf-8-sig") as opened:
             separator, names = _head(opened, SIGNS[endings[-1]])

@@ -6,10 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from workbench.actions import suggest
+from workbench.errors import ExperimentError
 from workbench.experiment import Experiment
 from workbench.experiment.dotted import set_at
 from workbench.experiment.yaml_file import read_yaml_file
 from workbench.files import write_atomically
+from workbench.separators import PARQUET_ENDINGS, SIGNS
 
 OBJECTS_FOLDER = "objects"
 
@@ -30,6 +33,11 @@ def read_experiment(path: str | Path, settings: Mapping[str, Any] | None = None)
         RunError: If the bytes of an embedded object are not those that its name was made from.
     """
     path = Path(path)
+    if path.suffix.lower() in (*SIGNS, *PARQUET_ENDINGS) and path.is_file():
+        raise ExperimentError(
+            f"{path} is a table, and not an experiment",
+            next_step=suggest("automl", str(path), target="COLUMN", lead="To have models made of it"),
+        )  # fmt: skip
     document = read_yaml_file(path)
     document.setdefault("name", path.stem)
     return _changed(document, settings).with_payloads(_read_objects(path.parent / OBJECTS_FOLDER))
