@@ -25,6 +25,8 @@ from tests.builders.recorded_runs import (
 from tests.services.shell import Shell
 from workbench import runs
 from workbench.cli.exit_codes import exit_code_of_run
+from workbench.cli.following import follow_while
+from workbench.errors import LeaseError
 from workbench.events import AttemptEnded, CheckpointSaved, Noted, TrialStarted
 from workbench.experiment import Experiment
 from workbench.history import History
@@ -186,6 +188,27 @@ def test_following_sees_what_is_written_while_it_looks(shell: Shell) -> None:
 
     assert process.wait(timeout=30) == 0
     assert run_id in process.stdout.read()
+
+
+def test_a_run_that_another_process_drives_first_is_followed_by_the_one_that_would_drive_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store, run_id = _new_run(tmp_path)
+    with _writer(store, run_id) as writer:  # it has begun to drive, and stored nothing yet
+        own = Store.open(str(tmp_path / "store.sqlite"))
+
+        def drive_too() -> None:
+            with pytest.raises(LeaseError) as refused:
+                _writer(own, run_id)
+            threading.Timer(0.3, writer.append, [*begin(), *trial_events(0, at_s=1), *finish(5)]).start()
+            raise refused.value
+
+        history, state = follow_while(drive_too, Run(own, run_id), as_json=False)
+
+    assert (state, len(history.trials)) == ("complete", 1)
+    out, err = capsys.readouterr()
+    assert "trial 0 complete" in out
+    assert err == f"note: run {run_id} exists, and another process drives it: it is only followed here\n"
 
 
 def test_interrupting_leaves_the_run_alone_and_says_how_to_come_back(shell: Shell) -> None:

@@ -20,7 +20,7 @@ from workbench.actions import suggest
 from workbench.cli.exit_codes import INTERRUPTED
 from workbench.cli.options import command_line, write_for_shell
 from workbench.cli.output import echo, print_json, print_note, waiting
-from workbench.errors import PROBLEMS_VARIABLE, RunError, StoreUnavailableError
+from workbench.errors import PROBLEMS_VARIABLE, LeaseError, RunError, StoreUnavailableError
 from workbench.events import FINISHED_RUN_STATES, DriverStarted, Noted, RunState
 from workbench.experiment.automl import is_automl
 from workbench.formatting import format_count, format_duration, format_params, format_value, printable
@@ -89,6 +89,8 @@ def follow_while(
 ) -> tuple[History, RunState]:
     """Show a run while this thread drives it; result and errors as in `follow_to_end`.
 
+    Where another process has begun to drive it at the same moment, the run is only followed.
+
     Args:
         drive: Drives the run, and returns when it has ended; its errors are raised.
         run: The run.
@@ -103,6 +105,11 @@ def follow_while(
         )  # fmt: skip
         try:
             drive()
+        except LeaseError:
+            if not run.store.is_driven(run.run_id):
+                raise
+            print_note(f"run {run.run_id} exists, and another process drives it: it is only followed here")
+            followed.result()
         finally:
             is_over.set()
     return followed.result()
