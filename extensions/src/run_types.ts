@@ -49,7 +49,7 @@ export interface BestSoFar {
   y: Column;
 }
 
-/** The candidates of an automatic run that is under way, the best first. */
+/** The candidates of an automatic run, the best first. */
 export interface Candidates {
   /** How many there are, by state. */
   summary: string;

@@ -256,7 +256,8 @@ test("an automatic run that is under way shows its candidates, the best first", 
 
 test("the model that was chosen is shown with the figures of what it does", async () => {
   const chosen = { model: "forest", metric: "r2", value: 0.8, baseline: 0, summary: ["forest"], columns: [], rows: [] };
-  const run = buildRun({ chosen: { ...chosen, figures: ["prediction_errors", "column_importance"] } });
+  const candidates = { summary: "9 candidates tried", columns: ["model"], rows: [["forest"]] };
+  const run = buildRun({ candidates, chosen: { ...chosen, figures: ["prediction_errors", "column_importance"] } });
   const { controller, requests } = buildController({ run }, "wide", { tab: "result" });
   render(<App controller={controller} now={{}} />);
   await waitFor(() =>
@@ -265,6 +266,7 @@ test("the model that was chosen is shown with the figures of what it does", asyn
       ["workbench/api/runs/a/figures/prediction_errors", "workbench/api/runs/a/figures/column_importance"],
     ),
   );
+  assert.match(screen.getByRole("article", { name: "Candidates" }).textContent, /9 candidates tried/);
 });
 
 test("arrow keys move between tabs, and only the chosen one is in the order of focus", () => {

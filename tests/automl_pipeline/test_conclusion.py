@@ -15,6 +15,7 @@ from workbench.cli.entry import run_command
 from workbench.events import (
     CheckpointSaved,
     Event,
+    ModelChosen,
     Noted,
     RunStateChanged,
     TrialEnded,
@@ -143,3 +144,5 @@ def test_a_run_that_is_under_way_has_a_leaderboard_with_errors_in_the_unit_of_th
     one = values_of_trial(history, history.trials[1])
     assert one["val_mae"] == pytest.approx(best.values["mae"])
     assert set(scores) == one.keys()
+    append(store, found.run.run_id, [ModelChosen(result={"model": "mlp"})])
+    assert candidates(found.run.history) is not None, "they stay beside the result"

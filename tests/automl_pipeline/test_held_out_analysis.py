@@ -61,7 +61,10 @@ def test_errors_of_a_target_that_is_written_with_a_unit_have_that_unit() -> None
     wanted = number_of(TABLE)[:, 0] - 2.0
     found = analyse(number_of, TABLE, wanted, "regression", target_name="rent", target_unit="CHF")
     assert describe_analysis(found)[0] == "errors of rent: half are below 2 CHF, nine in ten below 2 CHF"
-    assert drawn(found, "prediction_errors").layout.xaxis.title.text == "True rent (CHF)"
+    figure = drawn(found, "prediction_errors")
+    assert figure.layout.xaxis.title.text == "True rent (CHF)"
+    assert "below 2 CHF, nine in ten below 2 CHF" in figure.to_json()
+    assert drawn(found, "column_importance").layout.xaxis.title.text.endswith("without it (CHF)")
 
 
 def test_a_column_matters_as_much_as_the_model_is_worse_without_it() -> None:

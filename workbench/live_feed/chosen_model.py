@@ -52,7 +52,7 @@ def chosen_model(history: History) -> ChosenModel | None:
 
 
 class Candidates(BaseModel):
-    """The candidates of an automatic run that is under way, the best first."""
+    """The candidates of an automatic run, the best first."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -62,12 +62,12 @@ class Candidates(BaseModel):
 
 
 def candidates(history: History) -> Candidates | None:
-    """Return the leaderboard so far; None for other runs, and once there is a result.
+    """Return the leaderboard, so far or at the end; None for other runs.
 
     Args:
         history: The run.
     """
-    if history.result is not None or not history.trials or not is_automl(history.experiment):
+    if not history.trials or not is_automl(history.experiment):
         return None
     # Loaded for such runs only.
     from workbench.automl_pipeline.candidate_results import describe_counts, ranked_candidates, score_labels

@@ -6,6 +6,9 @@ run itself.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import plotly.graph_objects as go
 
 from workbench.formatting import format_number
@@ -49,9 +52,10 @@ def prediction_errors(run: RunData) -> go.Figure:
     found = analysis_of(run.history).get("errors")
     if not found:
         return show_message(new_figure("Prediction errors"), _ABSENT)
-    unit = f" {plain(found['unit'])}" if found["unit"] else ""
-    unit += f" ({plain(found['written_unit'])})" if found.get("written_unit") else ""
-    half, most = format_number(found["median"]), format_number(found["p90"])
+    name = f" {plain(found['unit'])}" if found["unit"] else ""
+    written = _written_unit(found)
+    axis = f"{name} ({written})" if written else name
+    half, most = (f"{format_number(found[part])} {written}".rstrip() for part in ("median", "p90"))
     figure = new_figure(
         "Prediction errors", f"Half of the errors are below {half}, nine in ten below {most}."
     )
@@ -70,8 +74,8 @@ def prediction_errors(run: RunData) -> go.Figure:
         customdata=[guess - value for value, guess in zip(true, predicted, strict=True)],
         hovertemplate="true %{x:.5g}<br>predicted %{y:.5g}<br>error %{customdata:+.3g}<extra></extra>",
     )  # fmt: skip
-    figure.update_xaxes(title_text=f"True{unit}")
-    return figure.update_yaxes(title_text=f"Predicted{unit}")
+    figure.update_xaxes(title_text=f"True{axis}")
+    return figure.update_yaxes(title_text=f"Predicted{axis}")
 
 
 def column_importance(run: RunData) -> go.Figure:
@@ -92,9 +96,16 @@ def column_importance(run: RunData) -> go.Figure:
         hovertemplate="%{y}: %{x:.4g}<extra></extra>",
     )  # fmt: skip
     change = "Increase of the mean error without it" if is_error else "Loss of accuracy without it"
+    if is_error and (written := _written_unit(analysis_of(run.history).get("errors") or {})):
+        change += f" ({written})"
     figure.update_xaxes(title_text=change, tickformat=None if is_error else ".1%")
     figure.update_yaxes(automargin=True)
     return figure.update_layout(height=140 + 24 * max(3, len(columns)), bargap=0.35)
+
+
+def _written_unit(errors: Mapping[str, Any]) -> str:
+    """Return the unit that the values of the target are written with, such as CHF; "" where there is none."""
+    return plain(errors["written_unit"]) if errors.get("written_unit") else ""
 
 
 MODEL_FIGURES = {

@@ -1,6 +1,6 @@
 // The result of an automatic run: the candidates so far, then the chosen model, what it does, the leaderboard.
 import type { Controller } from "../controller";
-import type { ChosenModel } from "../run_types";
+import type { ChosenModel, RunDetail } from "../run_types";
 import { Empty } from "./components";
 import { FigureBox } from "./figure_box";
 
@@ -14,11 +14,16 @@ export function Result({ controller }: { controller: Controller }) {
       </Empty>
     );
   }
-  const { summary, columns, rows } = run.candidates;
+  const words = "Validation scores; the model is chosen and tested when the run has ended.";
+  return <Candidates candidates={run.candidates} words={words} />;
+}
+
+function Candidates({ candidates, words }: { candidates: NonNullable<RunDetail["candidates"]>; words: string }) {
+  const { summary, columns, rows } = candidates;
   return (
     <article class="workbench-card workbench-result" aria-label="Candidates">
       <p class="workbench-result-headline">{summary}</p>
-      <p class="workbench-muted">Validation scores; the model is chosen and tested when the run has ended.</p>
+      <p class="workbench-muted">{words}</p>
       <Leaderboard columns={columns} rows={rows} />
     </article>
   );
@@ -26,8 +31,10 @@ export function Result({ controller }: { controller: Controller }) {
 
 function Chosen({ controller, runId, chosen }: { controller: Controller; runId: string; chosen: ChosenModel }) {
   const [headline, ...others] = chosen.summary;
-  // Beside a cell or a list there is room for the answer and the leaderboard.
-  const figures = controller.form === "wide" ? (chosen.figures ?? []) : [];
+  // Beside a cell or a list there is room for the answer and its models.
+  const isWide = controller.form === "wide";
+  const figures = isWide ? (chosen.figures ?? []) : [];
+  const candidates = isWide ? controller.state.run?.candidates : null;
   return (
     <>
       <article class="workbench-card workbench-result" aria-label="Result">
@@ -40,6 +47,7 @@ function Chosen({ controller, runId, chosen }: { controller: Controller; runId: 
       {figures.map((name) => (
         <FigureBox key={name} controller={controller} runId={runId} name={name} live={false} />
       ))}
+      {candidates ? <Candidates candidates={candidates} words="Validation scores of all that were tried." /> : null}
     </>
   );
 }
