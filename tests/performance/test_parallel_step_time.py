@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.builders.divided_plans import true_step_s
@@ -171,3 +171,27 @@ def test_the_law_never_shortens_a_step_by_more_work_or_slower_links(
     more = replace(plan, **{name: num_nodes if name == "nodes" else getattr(plan, name) * 2})
     less_s, more_s = np.exp(law.log_step(parameters, put_in_columns([plan, more])))
     assert more_s >= less_s * (1.0 - 1e-9)
+
+
+_SIZES = st.sampled_from([1, 2, 4])
+_PLANS = st.builds(
+    ParallelPlan, _SIZES, _SIZES, _SIZES, shape=st.just(SMALL),
+    micro_batch=st.sampled_from([1, 2, 4, 8, 16]), accumulation=st.sampled_from([1, 2, 3, 8, 32]),
+)  # fmt: skip
+
+
+@settings(max_examples=50)
+@given(
+    st.lists(st.tuples(_PLANS, st.floats(0.95, 1.05)), min_size=1, max_size=12), st.lists(_PLANS, min_size=1)
+)
+def test_no_step_is_predicted_faster_with_more_micro_batches_or_larger_ones(
+    measured: list[tuple[ParallelPlan, float]], plans: list[ParallelPlan]
+) -> None:
+    steps = [MeasuredStep(plan, noise * true_step_s(plan)) for plan, noise in measured]
+    plans = [*plans, *(plan for plan, _ in measured)]
+    further = [replace(plan, accumulation=plan.accumulation + 1) for plan in plans]
+    larger = [replace(plan, micro_batch=2 * plan.micro_batch) for plan in plans]
+    found = np.reshape(
+        [each.step_time_s for each in predict_steps(steps, [*plans, *further, *larger])], (3, -1)
+    )
+    assert np.all(found[1:] > found[0])

@@ -162,6 +162,24 @@ def test_micro_steps_before_the_last_only_compute() -> None:
     assert further_s == pytest.approx(0.02 + 0.002 * 32, rel=0.2)
 
 
+@settings(max_examples=10)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(spread((1, 2, 3), (1, 2))), st.sampled_from(BATCHES), st.floats(1e-4, 10.0)
+        ),
+        min_size=1,
+        max_size=8,
+    )
+)
+def test_more_micro_steps_never_make_a_step_faster(rows: list[tuple[Topology, float, float]]) -> None:
+    model = fit([Measurement(*row) for row in rows])
+    for topology in spread((1, 2, 4), (1, 2)):
+        points = [Point(topology, batch, times) for batch in (8.0, 100.0) for times in (1, 2, 3, 16)]
+        found = np.reshape([each.step_time_s for each in model.predict(points)], (2, 4))
+        assert np.all(np.diff(found, axis=1) > 0.0)
+
+
 def test_synchronisation_times_separate_computing_from_communicating() -> None:
     topology = Topology.of(2, 4)
     rows = measure(server_cluster, [topology], noise=0.0)
