@@ -567,3 +567,18 @@ def test_check_summarises_a_table(shell: Shell) -> None:
     found = shell.json("check", str(file), "--no-step")
     assert found["table"]["majority_share"] == 0.75
     assert any("'Customer ID' differs in nearly every row" in note for note in found["notes"])
+
+
+def test_a_note_has_no_marks_of_code_in_the_terminal(shell: Shell) -> None:
+    rows = "\n".join(f"{row * 7 % 30},{row % 2}.5,{'no' if row % 2 else 'yes'}" for row in range(300))
+    table = shell.folder / "people.csv"
+    table.write_text(f"age,paid,churned\n{rows}\n", encoding="utf-8")
+    file = shell.folder / "people.yaml"
+    file.write_text(
+        f"{{model: mlp, data: {{name: table, path: '{table}', target: churned}}, "
+        "objectives: [{metric: val_accuracy, goal: maximize}], search: {lr: {low: 0.1, high: 1.0}}}"
+    )
+    _, out, err = shell("check", str(file), "--no-step")
+    assert "\npaid alone predicts churned with accuracy 1.00: " in out, err
+    notes = shell.json("check", str(file), "--no-step")["notes"]
+    assert any("`paid` alone" in note for note in notes)

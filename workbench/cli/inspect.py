@@ -36,6 +36,7 @@ from workbench.cli.output import (
     make_table,
     print_error,
     print_json,
+    without_backticks,
 )
 from workbench.cli.remote import remote_capable
 from workbench.experiment.automl import is_automl
@@ -145,7 +146,7 @@ def check(
         f"{file} is valid: {describe_search(experiment)}.\nStart it with: {command_line('sweep', file)}"
     )
     for line in [*([] if table is None else table.lines()), *notes]:
-        click.echo(line)
+        click.echo(without_backticks(line))
     for line in describe_first_steps(steps):
         click.echo(line)
     if forecast is not None:

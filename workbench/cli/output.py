@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import sys
 import textwrap
@@ -56,7 +57,17 @@ def print_error(error: WorkbenchError) -> None:
 
 def print_note(message: str) -> None:
     """Print a note to the user on stderr."""
-    echo(f"note: {message}", err=True, fg="yellow")
+    echo(f"note: {without_backticks(message)}", err=True, fg="yellow")
+
+
+def without_backticks(text: str) -> str:
+    """Return text without the marks that are set as code where there is more than a terminal.
+
+    Example:
+        >>> without_backticks("`leaky` alone predicts `y`")
+        'leaky alone predicts y'
+    """
+    return re.sub(r"`([^`\n]+)`", r"\1", text)
 
 
 def echo(text: str = "", *, err: bool = False, fg: str | None = None, bold: bool | None = None) -> None:

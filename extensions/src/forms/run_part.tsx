@@ -192,7 +192,9 @@ function Preflight({ result }: { result: PreflightReport }) {
       ))}
       <ul>
         {[...result.lines, ...result.forecast].map((line) => (
-          <li key={line}>{line}</li>
+          <li key={line}>
+            <Sentence text={line} />
+          </li>
         ))}
       </ul>
       {result.notes.map((note) => (
