@@ -143,6 +143,7 @@ def test_the_charts_of_an_advice_are_drawn_and_no_words_lie_on_others(browser, t
 def test_the_page_prints_with_charts_that_fit_the_paper(browser, report_path, tmp_path):
     page = browser.new_page(viewport={"width": 1200, "height": 900})
     page.goto(report_path.as_uri())
+    page.locator(".main-svg").first.wait_for()
     page.evaluate("() => dispatchEvent(new Event('beforeprint'))")
     widths = page.evaluate("() => [...document.querySelectorAll('.main-svg')].map((svg) => svg.clientWidth)")
     assert set(widths) == {690}

@@ -13,7 +13,7 @@ from tests.builders.recorded_runs import HOSTILE, SVG, attach, begin, finish, re
 from workbench.events import AdviceGiven, AttachmentSaved, Noted, TrialProposed
 from workbench.experiment import Experiment
 from workbench.history import History
-from workbench.plots.figures import javascript
+from workbench.plots.figures import packed_javascript
 from workbench.plots.figures_advice import ADVICE_FIGURES
 from workbench.plots.report import report_html
 from workbench.store import Store
@@ -46,7 +46,7 @@ class Outline(HTMLParser):
 
 
 def without_plotly(page: str) -> str:
-    return page.replace(javascript(), "")
+    return page.replace(packed_javascript(), "")
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +57,10 @@ def recorded_page(recorded_experiment, recorded_events) -> str:
         importance={"lr": (0.8, 0.6, 0.9), "width": (0.2, 0.1, 0.4)},
         run_id="r-7",
     )
+
+
+def test_a_page_with_its_library_takes_little_of_a_mailbox(recorded_page):
+    assert 1_500_000 < len(recorded_page) < 2_500_000
 
 
 def test_the_page_gives_the_answer_first(recorded_page):

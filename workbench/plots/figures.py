@@ -7,6 +7,9 @@ tell apart, nothing that needs WebGL. What is shown is decided in `prepare`.
 
 from __future__ import annotations
 
+import base64
+import functools
+import gzip
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -149,9 +152,10 @@ FIGURES: dict[str, Callable[..., go.Figure]] = {
 }
 
 
-def javascript() -> str:
-    """Return plotly's JavaScript, for pages that must work offline."""
-    return get_plotlyjs()
+@functools.cache
+def packed_javascript() -> str:
+    """Return plotly's JavaScript, for pages that must work offline: compressed by gzip, as base64."""
+    return base64.b64encode(gzip.compress(get_plotlyjs().encode(), compresslevel=6, mtime=0)).decode()
 
 
 def for_page(figure: go.Figure) -> tuple[str, int, str]:

@@ -31,7 +31,7 @@ from workbench.history.certainty import certainty_of
 from workbench.history.compression import is_compression
 from workbench.history.lineage import describe_continued
 from workbench.history.privacy import spent_privacy
-from workbench.plots.figures import javascript
+from workbench.plots.figures import packed_javascript
 from workbench.plots.report_advice import advice_answer
 from workbench.plots.report_attached import attached
 from workbench.plots.report_choice import choice
@@ -111,7 +111,8 @@ def report_html(
             *body,
             "</main>",
             f'<script type="application/json" id="figures">{figures.json()}</script>',
-            f"<script>{javascript()}</script>\n<script>\n{_asset('report.js')}</script>\n</body>\n</html>\n",
+            f'<script type="application/gzip" id="plotly">{packed_javascript()}</script>',
+            f"<script>\n{_asset('report.js')}</script>\n</body>\n</html>\n",
         ]
     )
 
