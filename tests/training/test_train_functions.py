@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import workbench as wb
-from workbench.events import Event, TrialEnded, TrialReported
+from workbench.events import Event, Noted, TrialEnded, TrialReported
 from workbench.experiment import Experiment
 from workbench.training import TrialTask, run_trial
 
@@ -124,6 +124,47 @@ def test_a_function_that_asks_for_a_folder_finds_it_again(tmp_path: Path) -> Non
 
     assert run(train, tmp_path, seed=5)[0].values == {"score": 5.0}
     assert run(train, tmp_path, seed=5, resume=True)[0].values == {"score": 6.0}
+
+
+@pytest.mark.parametrize("states_step", [True, False])
+def test_a_function_that_may_continue_without_its_step_is_told_that_reports_are_counted_from_1(
+    tmp_path: Path, states_step: bool
+) -> None:
+    def train(config: dict[str, Any], report: Callable[..., bool], folder: Path) -> None:
+        done = folder / "done"
+        start = int(done.read_text()) if done.exists() else 0
+        for step in range(start + 1, start + 4):
+            done.write_text(str(step))
+            if states_step:
+                report(step=step, score=1.0)
+            else:
+                report(score=1.0)
+
+    events: list[Event] = []
+
+    def attempt(number: int) -> list[str]:
+        objectives = [{"metric": "score", "goal": "maximize"}]
+        experiment = Experiment(train=train, objectives=objectives)
+        for name, payload in experiment.payloads().items():
+            (tmp_path / name).write_bytes(payload)
+        written, folder = experiment.model_dump_json(), str(tmp_path / "trial")
+        order = TrialTask("r", 0, number, written, objects=str(tmp_path), folder=folder, resume=number > 0)
+        events.clear()
+
+        def take(event: Event) -> bool:
+            events.append(event)
+            return False
+
+        assert run_trial(order, take).state == "complete"
+        return [event.message for event in events if isinstance(event, Noted)]
+
+    assert attempt(0) == []
+    assert attempt(1) == ([] if states_step else [
+        "attempt 2 counts its reports from 1, and an earlier one reached step 3: a function that continues "
+        "from its folder must state the step, as in report(step=3, ...)"
+    ])  # fmt: skip
+    reports = [event for event in events if isinstance(event, TrialReported)]
+    assert [event.step for event in reports[-3:]] == ([4, 5, 6] if states_step else [1, 2, 3])
 
 
 @pytest.mark.parametrize("value", ["high", None, np.zeros(3), [1.0], object()])

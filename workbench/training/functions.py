@@ -35,6 +35,11 @@ from workbench.training.task import TrialTask
 if TYPE_CHECKING:
     from workbench.strategies.strategy import Worker
 
+_COUNTS_AGAIN = (
+    "attempt {} counts its reports from 1, and an earlier one reached step {}: a function that continues "
+    "from its folder must state the step, as in report(step=3, ...)"
+)
+
 
 def run_function(task: TrialTask, report: Callable[[Event], bool]) -> Outcome:
     """Call the function that an experiment's `train` names.
@@ -107,9 +112,7 @@ class _Reporter:
         worker: Worker | None,
     ) -> None:
         self._task = task
-        self._ranks: Ranks | None = None
-        if worker is not None and worker.num_workers > 1:
-            self._ranks = Ranks(worker.group)
+        self._ranks = Ranks(worker.group) if worker is not None and worker.num_workers > 1 else None
         self._objectives = experiment.objectives
         self._counted = experiment.early_stop.counted_metric
         self._count = 0.0
@@ -121,6 +124,7 @@ class _Reporter:
         self._failed: Outcome | None = None
         self._attachments = KeptAttachments(task, report)
         self._folder: Mirror | None = None
+        self._counts_again = False
         self._segment = task.segment
         self._has_reached_end = False
 
@@ -130,7 +134,10 @@ class _Reporter:
         if self._ranks is not None and self._task.continued is not None:
             self._ranks.follow_first()
         self._folder = Mirror(self._task.checkpoints)
-        return self._folder.open()
+        folder = self._folder.open()
+        if self._task.reported_step > 0 and self._segment is None and self._task.rank == 0:
+            self._counts_again = any(folder.iterdir())
+        return folder
 
     def close_folder(self) -> None:
         """Store what the function left in its folder, and what it attached last."""
@@ -142,8 +149,8 @@ class _Reporter:
         """Report metrics at a step.
 
         Args:
-            step: The progress of the training: a whole number that never decreases; None for the one after
-                the last report's. A function that continues from its folder must state it.
+            step: The progress of the training: a whole number that never decreases; None to count the
+                reports of this attempt. A function that continues from its folder must state it.
             **metrics: Numbers by name; also pictures, tables and texts, which are kept with the trial.
 
         Returns:
@@ -151,6 +158,10 @@ class _Reporter:
         """
         if step is None:  # what is only to be looked at belongs to the last report
             step = self._step + any(_as_float(value) is not None for value in metrics.values())
+            if self._counts_again:
+                self._counts_again = False
+                words = _COUNTS_AGAIN.format(self._task.attempt + 1, self._task.reported_step)
+                self._report(Noted(level="warning", message=words, trial=self._task.trial))
         return self._take(step, metrics)
 
     def _take(self, step: Any, metrics: Mapping[str, Any], *, returned: bool = False) -> bool:
