@@ -38,6 +38,13 @@ def test_a_threshold_is_chosen_and_run(page, jupyter) -> None:
     page.get_by_role("img", name=re.compile("^p95 by exit threshold, at 1: ")).wait_for()
     assert violations(page, ".workbench-tiers") == []
 
+    # Where colours are forced, too, the keys of a curve have its colours.
+    page.emulate_media(forced_colors="active")
+    keys = page.locator(".workbench-tiers-key[data-series]")
+    colour = "all => all.map((one) => getComputedStyle(one, '::before').backgroundColor)"
+    assert len(set(keys.evaluate_all(colour))) == keys.count() == 2
+    page.emulate_media(forced_colors="none")
+
     for label, value in (("Requests per second", "30"), ("Seconds", "3")):
         page.get_by_label(label).fill(value)
         page.get_by_label(label).press("Enter")
