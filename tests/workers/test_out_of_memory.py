@@ -20,7 +20,7 @@ def hog(config, report):
 """
 
 MAIN = """
-import os, ray
+import os, ray, time
 from workbench.experiment import Experiment
 from workbench.training import TrialTask
 from workbench.head import attachment
@@ -40,7 +40,10 @@ while progress.lost is None:
     progress = gang.next()
 print(progress.lost, "|", progress.message)
 gang.release()
-print(ray.get(connect_pool().status.remote()).leased)
+until_s = time.monotonic() + 10.0
+while "run" in (leased := ray.get(connect_pool().status.remote()).leased) and time.monotonic() < until_s:
+    time.sleep(0.1)  # the pool hears of it while it answers others
+print(leased)
 """
 
 
