@@ -122,6 +122,12 @@ def test_the_memory_of_a_model_that_assigns_numbers_to_its_parameters_is_estimat
     assert found.problems == ()
 
 
+def test_the_memory_of_convolutions_with_channels_last_is_estimated() -> None:
+    found = picture(model="convnet", plan={"memory_format": "channels_last"})
+    assert found.memory is not None
+    assert found.problems == ()
+
+
 @pytest.mark.parametrize("optimizer", ["adafactor", "asgd"])
 def test_an_optimizer_that_looks_at_values_is_no_problem_of_the_model(optimizer: str) -> None:
     found = picture({"optimizer": optimizer}, search={"optimizer": {"choices": [optimizer, "sgd"]}})

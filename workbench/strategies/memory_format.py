@@ -5,6 +5,7 @@ Shapes stay what they are, and so do names and values. Which plans can is left t
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import torch
@@ -17,7 +18,10 @@ _NUM_DIMENSIONS = 4
 
 def lay_channels_last(model: nn.Module) -> None:
     """Lay the weights of convolutions of images with their channels last, in place."""
-    model.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
+    # Not `model.to`, which cannot replace parameters without values: those with which memory is estimated.
+    for tensor in itertools.chain(model.parameters(), model.buffers()):
+        if tensor.dim() == _NUM_DIMENSIONS:
+            tensor.data = tensor.data.to(memory_format=torch.channels_last)
 
 
 def with_channels_last(inputs: Any) -> Any:
