@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from tests.builders.recorded_runs import EXPERIMENT, append, record_run
-from workbench import compare
+from workbench import compare, compare_table
 from workbench.errors import ExperimentError, RunNotFoundError
 from workbench.events import RunStateChanged, SettingsChanged
 from workbench.experiment import Experiment
@@ -146,3 +147,14 @@ def test_an_unknown_metric_or_axis_is_refused(store: Store) -> None:
         compare("digits-small", metric="nothing", store=store)
     with pytest.raises(ExperimentError, match="unknown axis"):
         compare("digits-small", axis="money", store=store)  # type: ignore[arg-type]
+
+
+def test_python_gets_the_rows_as_a_table_with_a_column_per_run(store: Store, tmp_path: Path) -> None:
+    first, second = record_run(tmp_path, name="first"), record_run(tmp_path, name="name", seed=7)
+    table = pd.DataFrame(compare_table(first, second, store=store))
+    assert list(table.columns) == ["part", "name", "differs", "first", f"name ({second})"]
+    assert len(table) == len(comparison_rows(sides(store, first, second)))
+    different = table[table["differs"]].set_index("name")
+    assert different.loc["seed", f"name ({second})"] == "7"
+    with pytest.raises(ExperimentError, match="nothing to compare"):
+        compare_table()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from workbench.runs.advising import advise
 from workbench.runs.bundle_loading import Bundle, load_bundle
-from workbench.runs.comparison import compare
+from workbench.runs.comparison import compare, compare_table
 from workbench.runs.ensemble import Ensemble
 from workbench.runs.experiment_file import change_experiment, read_experiment
 from workbench.runs.handle import Run, attach
@@ -35,6 +35,7 @@ __all__ = [
     "attach",
     "change_experiment",
     "compare",
+    "compare_table",
     "create",
     "find_earlier_runs",
     "find_experiment",

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from workbench.errors import ExperimentError, RunNotFoundError
-from workbench.runs.comparison_table import Side, find_named, labels_of
+from workbench.runs.comparison_table import Side, comparison_rows, find_named, labels_of
 from workbench.runs.figures import data_of
 from workbench.runs.handle import Run, attach, open_existing_store
 from workbench.store import Store
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
     from workbench.plots.prepare_comparison import ComparisonAxis
+
+_COLUMNS = ("part", "name", "differs")
 
 
 def compare(
@@ -51,6 +53,39 @@ def compare(
     if metric is not None and metric not in known:
         raise ExperimentError(f"no trial reported {metric!r}", field="metric", allowed=known)
     return draw_comparison(data, metric=metric, axis=axis)
+
+
+def compare_table(*runs: Run | str, store: Store | str | None = None) -> list[dict[str, Any]]:
+    """Return several runs side by side, as the rows that `workbench compare --all` prints.
+
+    Args:
+        *runs: As in `compare`.
+        store: As in `compare`.
+
+    Returns:
+        One mapping per row: `part` ("result", "best parameters", "experiment" or "versions"), `name`, whether
+        the runs differ in it as `differs`, and for each run, under its name, its cell as text; None where it
+        has none. Runs of one name are distinguished by their settings or ids.
+
+    Raises:
+        ExperimentError: If no run is named.
+        RunNotFoundError: If there is no such run.
+
+    Example:
+        >>> rows = wb.compare_table(run, "last")  # pandas.DataFrame(rows) is the table
+        >>> [row["name"] for row in rows if row["part"] == "result"]
+        ['best val_loss', 'best trial', 'state', 'trials', 'elapsed']
+    """
+    sides = [Side(run.row, run.history) for run in find_runs(runs, store=store)]
+    columns = [
+        f"{label} ({side.row.run_id})" if label in _COLUMNS else label
+        for label, side in zip(labels_of(sides), sides, strict=True)
+    ]
+    return [
+        dict(zip(_COLUMNS, (row.part, row.name, row.differs), strict=True))
+        | dict(zip(columns, row.cells, strict=True))
+        for row in comparison_rows(sides)
+    ]
 
 
 def find_runs(runs: Sequence[Run | str], *, store: Store | str | None = None) -> list[Run]:
