@@ -80,6 +80,8 @@ export interface RunList {
   total: number;
   /** The tags in use, the most frequent first. */
   tags?: string[];
+  /** Archived runs count where they are listed. */
+  num_pinned?: number;
   num_archived?: number;
 }
 
@@ -93,6 +95,8 @@ export interface RunsQuery {
   tags?: string[];
   /** What happens to archived runs. */
   archive?: "without" | "only" | "with";
+  /** Only pinned runs. */
+  pinned?: boolean;
   offset?: number;
   limit?: number;
 }

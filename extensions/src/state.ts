@@ -50,7 +50,7 @@ export interface ViewState {
   chart: Required<Pick<ChartQuery, "metric" | "axis" | "shown">> & ChartLooks;
   /** `columns`: keys in their order; none means all that are not empty. */
   table: { sort: string; descending: boolean; text: string; states: TrialState[]; columns: string[] };
-  runs: Required<Pick<RunsQuery, "text" | "archive" | "tags">> & { states: RunState[] };
+  runs: Required<Pick<RunsQuery, "text" | "archive" | "pinned" | "tags">> & { states: RunState[] };
   trial: number | null;
   trialLog: Required<TrialLogQuery>;
   figure: string;
@@ -82,7 +82,7 @@ export const FIRST_VIEW: ViewState = {
     withOther: false,
   },
   table: { sort: "number", descending: false, text: "", states: [], columns: [] },
-  runs: { text: "", states: [], tags: [], archive: "without" },
+  runs: { text: "", states: [], tags: [], archive: "without", pinned: false },
   trial: null,
   trialLog: { rank: 0, text: "" },
   figure: "",

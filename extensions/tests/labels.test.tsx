@@ -75,25 +75,29 @@ test("the list counts candidates where trials are their folds, and has a word wh
   });
 });
 
-test("runs are filtered by tag and by the archive, and the window begins anew", () => {
-  const runs = { items: [item(1)], total: 300, tags: ["good"], num_archived: 2 };
+test("runs are filtered by tag, by pins and by the archive, and the window begins anew", () => {
+  const runs = { items: [item(1)], total: 300, tags: ["good"], num_pinned: 1, num_archived: 2 };
   const { controller, state } = buildController({ runs });
   const { rerender } = render(<Runs controller={controller} />);
   controller.showRunsWindow({ offset: 200, limit: 90 });
   fireEvent.change(screen.getByRole("combobox", { name: "Tag of runs" }), { target: { value: "good" } });
   assert.deepEqual([state.view.runs.tags, controller.subscription().runs!.offset], [["good"], 0]);
   rerender(<Runs controller={controller} />);
+  fireEvent.click(screen.getByRole("checkbox", { name: "pinned (1)" }));
+  assert.equal(controller.subscription().runs!.pinned, true);
+  rerender(<Runs controller={controller} />);
   fireEvent.click(screen.getByRole("checkbox", { name: "archived (2)" }));
   assert.equal(state.view.runs.archive, "only");
   state.runs = { items: [], total: 0 };
   rerender(<Runs controller={controller} />);
   fireEvent.click(screen.getByRole("button", { name: "Show all" }));
-  assert.deepEqual([state.view.runs.tags, state.view.runs.archive], [[], "without"]);
+  const { tags, archive, pinned } = state.view.runs;
+  assert.deepEqual([tags, archive, pinned], [[], "without", false]);
 });
 
 test("what an earlier version kept of a view is completed", () => {
   const { view } = new State({ runs: { text: "a", states: [] } as never });
-  assert.deepEqual(view.runs, { text: "a", states: [], tags: [], archive: "without" });
+  assert.deepEqual(view.runs, { text: "a", states: [], tags: [], archive: "without", pinned: false });
 });
 
 test("a scrolled list asks for other rows only close to the end of those that it has", () => {

@@ -29,6 +29,7 @@ def test_labels_are_shown_and_filter_the_list(shell: Shell) -> None:
     assert "baseline" in text
     assert [run["run_id"] for run in shell.json("list", "--tag", "baseline")] == [first]
     assert [run["run_id"] for run in shell.json("list", "--search", "fix before")] == [first]
+    assert [run["run_id"] for run in shell.json("list", "--pinned")] == [first]
     assert shell("list", "--state", "failed")[1] == "No run matches, of 2 runs.\n"
     shown = shell("show", first)[1]
     assert "tags: baseline" in shown

@@ -258,6 +258,9 @@ def test_the_list_of_runs_is_a_window_with_labels_and_a_curve(tmp_path: Path, fe
     rest = run_list(feed, RunsQuery(offset=2, limit=2))
     assert (rest.offset, [item.tags for item in rest.items]) == (2, [("good",), ("good", "small")])
     assert run_list(feed, RunsQuery(tags=("good", "small"))).total == 1
+    pinned = run_list(feed, RunsQuery(pinned=True))
+    assert ([item.name for item in pinned.items], pinned.num_pinned) == (["run 0"], 1)
+    assert run_list(feed, RunsQuery(archive="only")).num_pinned == 0
     assert run_list(feed, RunsQuery(archive="only")).items[0].archived
 
     def first() -> Any:

@@ -108,7 +108,7 @@ def test_what_cannot_be_a_label_is_refused(store: Store, experiment: Experiment)
     assert (row.name, row.tags, row.notes) == (experiment.name, (), "")
 
 
-def test_runs_match_by_words_states_tags_and_the_archive(store: Store, experiment: Experiment) -> None:
+def test_runs_match_by_words_states_tags_pins_and_the_archive(store: Store, experiment: Experiment) -> None:
     for run_id in ("a", "b", "c", "d"):
         ended_run(store, experiment, run_id)
     change_tags(store, "a", add=["Baseline", "small"])
@@ -126,6 +126,8 @@ def test_runs_match_by_words_states_tags_and_the_archive(store: Store, experimen
     assert found(text="baseline") == ["a", "b"]
     assert found(text="rate HIGH") == ["c"]
     assert found(states=["failed"]) == []
+    assert found(pinned=True) == ["a"]
+    assert found(pinned=True, archive="only") == []
     assert found(archive="only") == ["d"]
     assert found(archive="with") == ["a", "d", "c", "b"]
 

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
               help="List only runs in this state; repeat the option for several.")  # fmt: skip
 @click.option("--search", default="", metavar="TEXT",
               help="List only runs whose id, name, owner, tags or notes contain these words.")  # fmt: skip
+@click.option("--pinned", is_flag=True, help="List only the pinned runs.")
 @click.option("--archived", is_flag=True, help="List the archived runs instead.")
 @store_option
 @json_option
@@ -49,8 +50,8 @@ if TYPE_CHECKING:
     "workbench list --json",
 )
 def list_runs(
-    limit: int | None, tags: tuple[str, ...], states: tuple[str, ...], search: str, archived: bool,
-    as_json: bool,
+    limit: int | None, tags: tuple[str, ...], states: tuple[str, ...], search: str, pinned: bool,
+    archived: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """List the runs of the store: pinned ones first, then the newest."""
     from workbench.runs import Run
@@ -59,8 +60,9 @@ def list_runs(
     with open_existing_store() as store:
         known = store.runs()
         found = matching_runs(
-            known, text=search, states=states, tags=tags, archive="only" if archived else "without"
-        )
+            known, text=search, states=states, tags=tags, archive="only" if archived else "without",
+            pinned=pinned,
+        )  # fmt: skip
         rows, advice, versions = found[:limit], store.advice_ids(), versions_of(known)
         waits = {row.run_id: Run(store, row.run_id).waits_for for row in rows if row.state == "running"}
         if as_json:

@@ -54,6 +54,7 @@ class RunsQuery(_Request):
         default=(), max_length=MAX_TAGS, description="Only runs with all of these."
     )
     archive: Archive = Field(default="without", description="What happens to archived runs.")
+    pinned: bool = Field(default=False, description="Only pinned runs.")
     offset: int = Field(default=0, ge=0)
     limit: int = Field(default=50, ge=1, le=MAX_WINDOW)
 
@@ -173,6 +174,7 @@ class RunList(_Response):
     offset: int = 0
     total: int = Field(description="Number of matching runs, including those not listed.")
     tags: tuple[str, ...] = Field(default=(), description="The tags in use, the most frequent first.")
+    num_pinned: int = Field(default=0, description="Archived runs count where they are listed.")
     num_archived: int = 0
 
 

@@ -263,7 +263,10 @@ class FrameBuilder:
 def run_list(feed: Feed, query: RunsQuery) -> RunList:
     """Return the runs that match a query."""
     known = feed.rows()
-    rows = matching_runs(known, text=query.text, states=query.states, tags=query.tags, archive=query.archive)
+    rows = matching_runs(
+        known, text=query.text, states=query.states, tags=query.tags, archive=query.archive,
+        pinned=query.pinned,
+    )  # fmt: skip
     offset = min(query.offset, len(rows))
     counts, versions = Counter(tag for row in known for tag in row.tags), versions_of(known)
     items = (
@@ -273,5 +276,6 @@ def run_list(feed: Feed, query: RunsQuery) -> RunList:
     return RunList(
         items=tuple(items), offset=offset,
         total=len(rows), tags=tuple(tag for tag, _ in counts.most_common(_MAX_TAGS)),
+        num_pinned=len(matching_runs(known, archive=query.archive, pinned=True)),
         num_archived=sum(row.archived for row in known),
     )  # fmt: skip

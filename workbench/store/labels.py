@@ -142,6 +142,7 @@ def matching_runs(
     states: Sequence[str] = (),
     tags: Sequence[str] = (),
     archive: Archive = "without",
+    pinned: bool = False,
 ) -> list[RunRow]:
     """Return the runs that match, pinned ones first, else in their order.
 
@@ -151,12 +152,14 @@ def matching_runs(
         states: Only runs in one of these; all if empty.
         tags: Only runs with all of these.
         archive: What happens to archived runs.
+        pinned: Only pinned runs.
     """
     words = text.casefold().split()
     found = [
         row
         for row in rows
         if (archive == "with" or row.archived == (archive == "only"))
+        and (row.pinned or not pinned)
         and (not states or row.state in states)
         and set(tags) <= set(row.tags)
         and (not words or all(word in _searched(row) for word in words))

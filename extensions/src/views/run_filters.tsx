@@ -1,18 +1,18 @@
-// What narrows the list of runs: words, a state, a tag, the archive.
+// What narrows the list of runs: words, a state, a tag, pins, the archive.
 import type { Controller } from "../controller";
 import type { RunState, ViewState } from "../state";
 import { Search, StateFilter } from "./components";
 
 const RUN_STATES: readonly RunState[] = ["waiting", "running", "stopping", "complete", "stopped", "failed", "lost"];
 
-export function isFiltered({ text, states, tags, archive }: ViewState["runs"]): boolean {
-  return text !== "" || states.length > 0 || tags.length > 0 || archive !== "without";
+export function isFiltered({ text, states, tags, archive, pinned }: ViewState["runs"]): boolean {
+  return text !== "" || states.length > 0 || tags.length > 0 || archive !== "without" || pinned;
 }
 
 export function RunFilters({ controller }: { controller: Controller }) {
   const { runs, view } = controller.state;
   const change = (part: Partial<ViewState["runs"]>) => controller.show({ runs: { ...view.runs, ...part } });
-  const { tags, archive } = view.runs;
+  const { tags, archive, pinned } = view.runs;
   const known = [...new Set([...(runs?.tags ?? []), ...tags])];
   return (
     <div class="workbench-bar">
@@ -36,6 +36,16 @@ export function RunFilters({ controller }: { controller: Controller }) {
             </option>
           ))}
         </select>
+      ) : null}
+      {runs?.num_pinned || pinned ? (
+        <label class="workbench-check">
+          <input
+            type="checkbox"
+            checked={pinned}
+            onChange={(event) => change({ pinned: event.currentTarget.checked })}
+          />
+          pinned ({runs?.num_pinned ?? 0})
+        </label>
       ) : null}
       {runs?.num_archived || archive !== "without" ? (
         <label class="workbench-check">
