@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import dataclasses
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
 from workbench.advisor.advice import Advice, Candidate, Estimate
 from workbench.advisor.candidates import describe_contradiction, doubt_of_runner_up
-from workbench.advisor.choices import believed_rate, choices_of
+from workbench.advisor.choices import believed_rate, choices_of, drawn_params
+from workbench.advisor.not_compared import not_compared
 from workbench.advisor.plans import Knowledge
 from workbench.advisor.proposals import RatedPlan
 from workbench.advisor.race import Race
@@ -31,9 +33,11 @@ PLANS = [
 
 
 def conclude_after(
-    train: Callable[[Callable[[float, float | None], bool]], bool], experiment: Experiment = EXPERIMENT
+    train: Callable[[Callable[[float, float | None], bool]], bool],
+    experiment: Experiment = EXPERIMENT,
+    plans: Sequence[Plan] = PLANS,
 ) -> Advice:
-    """Race one candidate whose training is `train`, and conclude."""
+    """Race one candidate whose training is `train`, and conclude after `plans` were measured."""
     clock = [0.0]
 
     def run(_rival: RatedPlan, _repeat: int, goes_on: Callable[[float, float | None], bool]) -> bool:
@@ -47,7 +51,7 @@ def conclude_after(
             setting="s", plan=plan.to_json(), workers_per_node=[1], num_train_samples=SAMPLES,
             step_time_s=1e-3 + 1e-4 * plan.micro_batch, compile_s=12.0,
         )
-        for plan in PLANS
+        for plan in plans
     ]  # fmt: skip
     return conclude(
         Findings(
@@ -131,7 +135,38 @@ def test_the_settings_are_those_that_a_trial_would_not_choose_by_itself() -> Non
         "training.global_batch", "training.lr", "plan.workers", "plan.micro_batch",
     }  # fmt: skip
     searched = EXPERIMENT.replace(search={"precision": {"choices": ["fp32", "bf16"]}})
-    assert conclude_after(reach_target, searched).settings["plan.precision"] == "fp32"
+    measured = [*PLANS, dataclasses.replace(PLANS[0], precision="bf16")]
+    assert conclude_after(reach_target, searched, measured).settings["plan.precision"] == "fp32"
+
+
+def test_what_is_searched_and_was_not_measured_stays_searched() -> None:
+    searched = EXPERIMENT.replace(search={"memory_format": {"choices": ["contiguous", "channels_last"]}})
+    advice = conclude_after(reach_target, searched)
+    assert "plan.memory_format" not in advice.settings
+    assert any(
+        "plan.memory_format channels_last was not measured, so memory_format stays searched" in line
+        for line in advice.would_change
+    )
+
+
+@pytest.mark.parametrize(("workers", "missing"), [(1, {"compile": ["cuda_graphs"]}), (2, {})])
+def test_what_no_plan_may_be_is_not_missed(workers: int, missing: dict[str, list[str]]) -> None:
+    searched = EXPERIMENT.replace(
+        search={"compile": {"choices": ["none", "cuda_graphs"]}},
+        plan={"workers": workers, "precision": "fp32"},
+    )
+    allowed = choices_of(searched, num_train_samples=SAMPLES, max_workers=2, hardware=Hardware(has_gpu=True))
+    measured = PlanMeasured(setting="s", plan=PLANS[0].to_json(), fits=False)
+    assert not_compared(allowed, [measured]) == missing
+
+
+def test_the_experiment_as_it_stands_has_what_is_listed_first_of_a_plan() -> None:
+    for seed in range(5):
+        search: dict[str, Any] = {
+            "memory_format": {"choices": ["contiguous", "channels_last"]}, "lr": {"low": 0.1, "high": 1.0}
+        }  # fmt: skip
+        drawn = drawn_params(EXPERIMENT.replace(search=search, seed=seed))
+        assert drawn["memory_format"] == "contiguous"
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,7 @@ _DOUBLINGS_DOWN, _DOUBLINGS_UP = 3, 5
 MIN_STEPS_PER_EPOCH = 4
 """A step takes at most one in this many samples of the training data, else an epoch has too few steps."""
 _MANY_SAMPLES = 2**62
+_VARIANT = {dimension.name for dimension in VARIANT}
 _ANY_RATE = 1e-3
 # Configurations that are drawn to find one whose model is trained by steps.
 _MAX_DRAWN = 64
@@ -236,13 +237,22 @@ def base_params(experiment: Experiment) -> dict[str, JsonValue]:
 def drawn_params(experiment: Experiment) -> dict[str, JsonValue]:
     """Return the one configuration that stands for all.
 
-    It is the first that the experiment's seed draws, of those whose model is trained by steps.
+    It is the first that the experiment's seed draws, of those whose model is trained by steps, with what is
+    searched of the plan as listed first, as far as drawn.
     """
     rng = random.Random(experiment.seed)
     drawn = (experiment.search.sample(rng) for _ in range(_MAX_DRAWN))
     first = next(drawn)
     by_steps = (params for params in chain([first], drawn) if fitted_of(experiment, params) is None)
-    return next(by_steps, first)
+    if not _VARIANT & experiment.search.root.keys():
+        return next(by_steps, first)
+    return min(by_steps, key=lambda params: _num_unusual(experiment, params), default=first)
+
+
+def _num_unusual(experiment: Experiment, params: Mapping[str, JsonValue]) -> int:
+    """Return how many dimensions of the plan do not have the first value of those that are searched."""
+    listed = {name: experiment.search.root[name].values() for name in _VARIANT & params.keys()}
+    return sum(bool(values) and params[name] != values[0] for name, values in listed.items())
 
 
 def rate_factor(experiment: Experiment, params: Mapping[str, JsonValue], global_batch: int) -> float:

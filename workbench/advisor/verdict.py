@@ -17,6 +17,7 @@ from workbench.advisor.choices import Choices, believed_rate, is_open
 from workbench.advisor.enough_updates import describe_fewer_updates, largest_batch
 from workbench.advisor.exchange_offers import Progress, exchange_offers
 from workbench.advisor.loaders import describe_loading, describe_missing_cores
+from workbench.advisor.not_compared import describe_not_compared, not_compared
 from workbench.advisor.plans import Knowledge
 from workbench.advisor.proposals import RatedPlan
 from workbench.advisor.race import Race, Standing
@@ -27,7 +28,7 @@ from workbench.experiment import Experiment
 from workbench.formatting import format_count, format_duration, format_rate
 from workbench.performance.goodput import efficiency
 from workbench.performance.noise import MAX_NOISE_SCALES
-from workbench.plan import PartialPlan, Plan
+from workbench.plan import PartialPlan, Plan, PlanValue
 from workbench.planning.own_code import PREFIX
 from workbench.strategies import STRATEGIES
 from workbench.strategies.capabilities import BY_AXIS, capabilities_of, strategy_on
@@ -308,7 +309,8 @@ def _would_change(found: Findings, plan: Plan, lr: float, candidates: Sequence[C
         yield doubt
     if is_open(found.experiment, "loaders"):
         yield from describe_missing_cores(found.knowledge.measured, found.reference)
-    if found.choices.is_rate_open:
+    yield from describe_not_compared(_not_compared(found), found.experiment.search)
+    if _has_rate(found):
         low, high = found.choices.rates
         if lr >= high / _EDGE or lr <= low * _EDGE:
             yield f"the rate lies at the edge of what is allowed ({low:.3g} to {high:.3g}): widen it"
@@ -334,10 +336,15 @@ def _settings(found: Findings, plan: Plan, lr: float) -> dict[str, JsonValue]:
         values["resources.placement"] = found.placement
     if "training.lr" in found.choices.open_fields and _has_rate(found):
         values["training.lr"] = lr
+    stays = {f"plan.{name}" for name in _not_compared(found) if name in found.experiment.search.root}
     return {
         path: values[path] for path in found.choices.open_fields
-        if path in values and not _follows_by_itself(found, plan, path)
+        if path in values and path not in stays and not _follows_by_itself(found, plan, path)
     }  # fmt: skip
+
+
+def _not_compared(found: Findings) -> dict[str, list[PlanValue]]:
+    return not_compared(found.choices, found.knowledge.measured)
 
 
 def _has_rate(found: Findings) -> bool:
