@@ -42,6 +42,11 @@ class Estimate:
         low, value, high = (max(least, each) for each in (self.low, self.value, self.high))
         return Estimate(value, low, high, self.extrapolated)
 
+    def at_most(self, most: float) -> Estimate:
+        """Return the estimate of a number that is known to be `most` or less."""
+        low, value, high = (min(most, each) for each in (self.low, self.value, self.high))
+        return Estimate(value, low, high, self.extrapolated)
+
     def widened(self, spread: float) -> Estimate:
         """Return an estimate whose high end is higher by `spread`, >= 0, and whose low end is further off.
 

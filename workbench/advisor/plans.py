@@ -170,11 +170,15 @@ class Knowledge:
         """Return what was measured of exactly this plan, where it was; a model smooths it over.
 
         Where it was not, a step takes at least as long as that of fewer workers on one node with the same
-        work. What was measured on two nodes says nothing: rings of three and more are often faster.
+        work. What was measured on two nodes says nothing: rings of three and more are often faster. A step of
+        several micro batches takes at most as long as that many steps of one.
         """
         found_s = self._found_s(plan)
         if found_s is not None:
             return Estimate(found_s, min(predicted.low, found_s), max(predicted.high, found_s))
+        one_s = self._found_s(replace(plan, accumulation=1))
+        if one_s is not None and plan.stages == 1:
+            predicted = predicted.at_most(plan.accumulation * one_s)
         alike = [
             plan_with(variant_of(plan), workers, plan.micro_batch, plan.accumulation)
             for workers in {known.workers for known in self._within_s}
