@@ -33,6 +33,50 @@ test("a field keeps what is typed until the kernel has acknowledged it", () => {
   assert.equal(input("Epochs").value, "6", "the state that includes it does");
 });
 
+test("a path that is typed counts after a pause, and stays as it is typed until the field is left", () => {
+  const path = (change = {}) => buildField({ path: "data.path", label: "Path", kind: "text", ...change });
+  const section = buildSection("data", [path()]);
+  const problem = { problem: "missing", field: "data.path", allowed: null, next_step: "Add path." };
+  const { kernel, form } = buildForm({ sections: [section], problems: [problem] });
+  const { rerender } = render(<SectionFields form={form} section={section} />);
+  const field = input("Path");
+  field.focus();
+  fireEvent.focus(field);
+  fireEvent.input(field, { target: { value: "house" } });
+  mock.timers.tick(300);
+  fireEvent.input(field, { target: { value: "houses" } });
+  mock.timers.tick(699);
+  assert.deepEqual(kernel.messages("edit"), []);
+  mock.timers.tick(1);
+  assert.deepEqual(kernel.messages("edit")[0].changes, [["data.path", "houses"]]);
+
+  const taken = buildSection("data", [path({ value: "data/houses" })]);
+  const problems = [{ ...problem, problem: "data/houses does not exist", next_step: null }];
+  kernel.emit(buildState({ revision: 2, answered: kernel.last.number, sections: [taken], problems }));
+  rerender(<SectionFields form={form} section={taken} />);
+  assert.ok(screen.getByText("data/houses does not exist."));
+  assert.equal(document.activeElement, field);
+  assert.equal(field.value, "houses");
+  fireEvent.blur(field);
+  rerender(<SectionFields form={form} section={taken} />);
+  assert.equal(input("Path").value, "data/houses");
+  assert.equal(kernel.messages("edit").length, 1, "it is sent once");
+});
+
+test("what is typed and removed again does not hide a later value", () => {
+  const section = buildSection("data", [buildField({ path: "data.path", label: "Path", kind: "text", value: "a" })]);
+  const { kernel, form } = buildForm({ sections: [section] });
+  const { rerender } = render(<SectionFields form={form} section={section} />);
+  fireEvent.focus(input("Path"));
+  fireEvent.input(input("Path"), { target: { value: "ab" } });
+  fireEvent.input(input("Path"), { target: { value: "a" } });
+  fireEvent.blur(input("Path"));
+  const later = buildSection("data", [buildField({ path: "data.path", label: "Path", kind: "text", value: "c" })]);
+  kernel.emit(buildState({ revision: 2, sections: [later] }));
+  rerender(<SectionFields form={form} section={later} />);
+  assert.equal(input("Path").value, "c");
+});
+
 test("an empty field removes the setting", () => {
   const section = buildSection("training", [buildField({ value: 3 })]);
   const { kernel, form } = buildForm({ sections: [section] });

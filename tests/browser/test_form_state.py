@@ -256,3 +256,18 @@ def test_the_text_is_set_in_columns_as_yaml_and_python_need_it(page, kernel) -> 
     open_form(page, kernel)
     font = page.get_by_label("The experiment as YAML").evaluate("(text) => getComputedStyle(text).fontFamily")
     assert "mono" in font.lower()
+
+
+def test_what_is_wrong_with_a_path_is_stated_while_it_is_typed(page, kernel, tmp_path) -> None:
+    open_form(page, kernel)
+    panel = show(page, "Data")
+    enter(panel.get_by_label("Data", exact=True), "table")
+    path = panel.get_by_label("Path", exact=True)
+    panel.get_by_text("Missing. Add path.").wait_for()
+    path.press_sequentially(str(tmp_path / "houses.csv"))
+    panel.get_by_text("houses.csv does not exist").wait_for()
+    assert panel.get_by_text("Missing. Add path.").count() == 0
+    assert path.evaluate("(field) => field === document.activeElement")
+    path.press_sequentially(".gz")
+    panel.get_by_text("houses.csv.gz does not exist").wait_for()
+    assert path.input_value().endswith("houses.csv.gz")

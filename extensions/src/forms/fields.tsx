@@ -144,7 +144,9 @@ export function FieldInput({ form, field, id, isWrong, onValue }: FieldInputProp
       : form.edit([[field.path, value]], `Set ${field.label}`);
   };
   const isChosen = field.kind === "choice" || field.kind === "switch";
-  const typed = useTextField(form, isChosen ? toJsonText(field.value ?? undefined) : toText(field.value), send);
+  const shown = isChosen ? toJsonText(field.value ?? undefined) : toText(field.value);
+  // What is wrong with a path is stated while it is typed; a number is not judged before its last digit.
+  const typed = useTextField(form, shown, send, field.kind === "text" && !onValue);
   if (field.kind === "switch") {
     const isOn = typed.text === "" ? field.default === true : parseValue(typed.text) === true;
     return (

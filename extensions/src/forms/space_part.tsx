@@ -362,7 +362,9 @@ function AddParameter({ element, form, fields, onAdded }: AddProps) {
     setName("");
     onAdded(wanted);
   };
-  const typed = { text: name, isOpen: false, type: setName, commit: () => undefined, choose: setName };
+  const nothing = () => undefined; // only Enter and the button add it
+  const kept = { text: name, isOpen: false, type: setName, choose: setName };
+  const typed = { ...kept, commit: nothing, enter: nothing, leave: nothing };
   return (
     <div class="workbench-bar workbench-form-add" ref={element}>
       <label for={id}>Add a parameter</label>

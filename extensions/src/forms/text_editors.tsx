@@ -1,13 +1,11 @@
 // The experiment as YAML and as Python, in step with the form and as good to edit.
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import type { Language } from "./message_types";
 import { Tabs } from "./tabs";
 import { ProblemText, useUniqueId, useTextField, type FormProps } from "./text_field";
 
 export const LANGUAGE_NAMES: Record<Language, string> = { yaml: "YAML", python: "Python" };
 
-/** After a pause of this length what is typed counts. */
-const PAUSE_MS = 700;
 const MIN_LINES = 12;
 const MAX_LINES = 34;
 
@@ -34,13 +32,7 @@ function TextEditor({ form, language }: FormProps & { language: Language }) {
   const id = useUniqueId();
   const state = form.state!;
   const problem = state[`${language}_problem`];
-  const timer = useRef<ReturnType<typeof setTimeout>>();
-  const [hasFocus, setFocus] = useState(false);
-  const typed = useTextField(form, state[language], (text) => form.send({ type: language, text }), hasFocus);
-  const { commit } = typed;
-  const latest = useRef(commit);
-  latest.current = commit;
-  useEffect(() => () => clearTimeout(timer.current), []);
+  const typed = useTextField(form, state[language], (text) => form.send({ type: language, text }), true);
   useEffect(() => {
     form.setUnapplied(language, typed.isOpen);
     return () => form.setUnapplied(language, false);
@@ -57,16 +49,9 @@ function TextEditor({ form, language }: FormProps & { language: Language }) {
         autocomplete="off"
         rows={lines}
         value={typed.text}
-        onInput={(event) => {
-          typed.type(event.currentTarget.value);
-          clearTimeout(timer.current);
-          timer.current = setTimeout(() => latest.current(), PAUSE_MS);
-        }}
-        onFocus={() => setFocus(true)}
-        onBlur={() => {
-          typed.commit();
-          setFocus(false);
-        }}
+        onInput={(event) => typed.type(event.currentTarget.value)}
+        onFocus={typed.enter}
+        onBlur={typed.leave}
       />
       <div id={id} role="status" class="workbench-form-under">
         {problem ? (

@@ -4,6 +4,9 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import type { KernelConnection } from "./kernel_connection";
 import type { Problem } from "../action_types";
 
+/** After a pause of this length what is typed counts, where it counts before the field is left. */
+const PAUSE_MS = 700;
+
 export interface FormProps {
   form: KernelConnection;
 }
@@ -24,22 +27,30 @@ export interface TextFieldState {
   commit(): void;
   /** Keeps and sends text at once. */
   choose(text: string): void;
+  enter(): void;
+  /** Sends typed text, as the field is left. */
+  leave(): void;
 }
 
 /**
- * The text of a field: the kernel's value, or typed text that is not acknowledged yet. With `isKept`, an
- * acknowledgement does not replace it either, so that text is not reformatted while the user types.
+ * The text of a field: the kernel's value, or typed text that is not acknowledged yet. With `countsInPauses`, text is
+ * sent when typing pauses, too, and no acknowledgement replaces it in a field that has the focus, so that it is not
+ * reformatted while the user types.
  */
 export function useTextField(
   form: KernelConnection,
   shown: string,
   send: (text: string) => number | null,
-  isKept = false,
+  countsInPauses = false,
 ): TextFieldState {
   const [typed, setTyped] = useState<string | null>(null);
+  const [hasFocus, setFocus] = useState(false);
+  const isKept = countsInPauses && hasFocus;
+  const timer = useRef<ReturnType<typeof setTimeout>>();
   // A ref, because blur and Enter may both happen before the next rendering.
   const sent = useRef<number | null>(null);
-  const isReleased = typed !== null && sent.current !== null && !isKept && form.isAnswered(sent.current);
+  const isTaken = sent.current === null ? typed === shown : form.isAnswered(sent.current);
+  const isReleased = typed !== null && !isKept && isTaken;
   if (isReleased) {
     sent.current = null;
     setTyped(null);
@@ -48,6 +59,12 @@ export function useTextField(
     sent.current = text === shown ? null : send(text);
     if (sent.current === null && !isKept) setTyped(null);
   };
+  const commit = (): void => {
+    if (typed !== null && sent.current === null) pass(typed);
+  };
+  const latest = useRef(commit);
+  latest.current = commit;
+  useEffect(() => () => clearTimeout(timer.current), []);
   return {
     text: isReleased ? shown : (typed ?? shown),
     isOpen:
@@ -55,13 +72,18 @@ export function useTextField(
     type: (text) => {
       sent.current = null;
       setTyped(text);
+      clearTimeout(timer.current);
+      if (countsInPauses) timer.current = setTimeout(() => latest.current(), PAUSE_MS);
     },
-    commit: () => {
-      if (typed !== null && sent.current === null) pass(typed);
-    },
+    commit,
     choose: (text) => {
       setTyped(text);
       pass(text);
+    },
+    enter: () => setFocus(true),
+    leave: () => {
+      commit();
+      setFocus(false);
     },
   };
 }
@@ -105,7 +127,8 @@ export function TextInput({
       spellcheck={false}
       value={typed.text}
       onInput={(event) => typed.type(event.currentTarget.value)}
-      onBlur={() => typed.commit()}
+      onFocus={typed.enter}
+      onBlur={typed.leave}
       onKeyDown={(event) => {
         if (event.key === "Enter") {
           event.preventDefault();
