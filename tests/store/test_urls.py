@@ -66,3 +66,8 @@ def test_a_store_is_named_again_without_its_password() -> None:
     assert as_typed("postgresql://me:s@host/runs?password=x&sslmode=require") == (
         "postgresql://me@host/runs?sslmode=require"
     )
+
+
+def test_a_folder_is_refused_with_a_file_in_it(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=rf"store: {tmp_path} is a folder. Name a file in it: {tmp_path}/s"):
+        resolve_url(str(tmp_path))

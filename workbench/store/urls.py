@@ -85,7 +85,7 @@ def resolve_url(given: str | None) -> URL:
         The URL; of a SQLite file, with its absolute path.
 
     Raises:
-        StoreError: If it is no URL, stands for no file, or names another kind of database.
+        StoreError: If it is no URL, stands for a folder or no file, or names another kind of database.
     """
     text = given or os.environ.get(VARIABLE) or str(user_data_folder() / "store.sqlite")
     if "://" not in text:
@@ -112,7 +112,12 @@ def resolve_url(given: str | None) -> URL:
         raise StoreError(
             "a store in memory cannot be shared by the processes of a run", field="store", allowed=_ALLOWED
         )
-    return url.set(database=str(Path(str(url.database)).expanduser().absolute()))
+    path = Path(str(url.database)).expanduser().absolute()
+    if path.is_dir():
+        raise StoreError(
+            f"{path} is a folder", field="store", next_step=f"Name a file in it: {path / 'store.sqlite'}"
+        )
+    return url.set(database=str(path))
 
 
 def check_exists(given: str | None) -> None:
