@@ -53,6 +53,22 @@ def test_a_cell_shows_the_run_it_waits_for_at_once_and_only_once(run: Run, monke
     assert len(cell.outputs) == 2
 
 
+def test_a_cell_states_at_once_that_a_driver_starts_until_it_has(run: Run, monkeypatch) -> None:
+    cell = Cell(monkeypatch)
+
+    def launch(*_: Any, **__: Any) -> None:
+        assert [forms["text/plain"] for forms in cell.outputs[0]] == [
+            f"starting the driver of {run.run_id} …"
+        ]
+
+    monkeypatch.setattr("workbench.sweeps.launchers.launch", launch)
+    monkeypatch.setattr("workbench.runs.launch.create", lambda *_, **__: run)
+    wb.sweep(run.experiment, store=run.store)
+    assert [forms["text/plain"] for forms in cell.outputs[0]][1:] == [""]
+    assert RUN_MIME_TYPE in run._repr_mimebundle_(), "the value of the cell shows the run"
+    assert len(cell.outputs) == 1
+
+
 def test_a_terminal_shows_one_line_of_progress_that_goes_away(run: Run, monkeypatch) -> None:
     stream = io.StringIO()
     monkeypatch.setattr(stream, "isatty", lambda: True)

@@ -11,7 +11,7 @@ from workbench.errors import ArgumentError, RunNotFoundError
 from workbench.experiment import Experiment
 from workbench.runs.experiment_file import change_experiment, read_experiment
 from workbench.runs.handle import Run, open_store
-from workbench.runs.waiting_view import waiting_for
+from workbench.runs.waiting_view import starting, waiting_for
 from workbench.store import Store
 
 SIMILAR_RUNS = "auto"
@@ -61,7 +61,8 @@ def sweep(
     named = [item.run_id if isinstance(item, Run) else item for item in warm_start]
     earlier = find_earlier_runs(named, experiment, store=opened)
     run = create(experiment, store=opened, launcher=launcher, address=address, warm_start=earlier)
-    with waiting_for(run) if wait else contextlib.nullcontext():
+    shown = waiting_for(run) if wait else contextlib.nullcontext() if launcher == "inline" else starting(run)
+    with shown:
         start(run, launcher=launcher, address=address, warm_start=earlier)
         return run.wait() if wait else run.ended_by(launcher)
 

@@ -62,6 +62,28 @@ def waiting_for(
         view.close()
 
 
+@contextlib.contextmanager
+def starting(run: RunView) -> Iterator[None]:
+    """State in a notebook that the driver of a run starts, which takes seconds where Ray starts first.
+
+    The line goes away, because the value of the cell may show the run itself.
+
+    Args:
+        run: The run.
+    """
+    if _kernel_shell() is None or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    from IPython.display import display
+
+    line = f"starting the driver of {run.run_id} …"
+    shown: Any = display({"text/plain": line, "text/html": f"<p>{line}</p>"}, raw=True, display_id=True)
+    try:
+        yield
+    finally:
+        shown.update({"text/plain": "", "text/html": ""}, raw=True)
+
+
 class DriverSigns:
     """Notices that the driver of a run gives no sign of life, by a clock that nobody can set."""
 
