@@ -14,7 +14,7 @@ from workbench.actions import suggest
 from workbench.cli.entry import COMMANDS
 from workbench.cli.options import write_for_shell
 from workbench.errors import StoreError, Suggestion
-from workbench.events import AttemptEnded, Noted, TrialStarted
+from workbench.events import AttemptEnded, Noted, RunStateChanged, TrialStarted
 from workbench.experiment import Experiment
 from workbench.runs.descriptions import log_file
 from workbench.store import Store
@@ -41,6 +41,16 @@ def test_show_states_what_is_measured_before_the_first_trial(shell: Shell) -> No
         assert "before its first trial: measuring how many trials share a GPU" in shell("show", run_id)[1]
         append(store, run_id, trial_events(0, at_s=1, state="running"))
         assert "before its first trial" not in shell("show", run_id)[1]
+
+
+def test_a_run_that_was_stopped_was_stopped_by_the_user(shell: Shell) -> None:
+    with Store.open(str(shell.folder / "store.sqlite")) as store:
+        run_id = store.create_run(Experiment(**EXPERIMENT))
+        append(store, run_id, [*begin(), RunStateChanged(state="stopped", reason="person")])
+    assert "stopped: by the user" in shell("show", run_id)[1]
+    followed = shell("follow", run_id)[1]
+    assert "run stopped: by the user" in followed
+    assert "person" not in followed
 
 
 def test_show_states_why_the_latest_trials_were_pruned(shell: Shell) -> None:

@@ -121,8 +121,20 @@ def has_nothing_left(history: History) -> bool:
 
 def describe_end(history: History) -> str:
     """Write why a run ended; where its trials failed, without their error, which stands beside them."""
-    why = history.message or history.reason or ""
-    return why.partition(": ")[0] if history.reason == "failures" else why
+    return describe_reason(history.reason, history.message)
+
+
+def describe_reason(reason: str | None, message: str | None) -> str:
+    """Write why a run has the state that it has; as `describe_end`.
+
+    Args:
+        reason: The reason of the event, if it has one.
+        message: Its message, if it has one.
+    """
+    if reason == "person":
+        return "by the user"  # as the panel states it
+    why = message or reason or ""
+    return why.partition(": ")[0] if reason == "failures" else why
 
 
 def failures_of(history: History) -> dict[str, list[int]]:

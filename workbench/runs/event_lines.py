@@ -34,7 +34,7 @@ from workbench.history.compression import is_compression
 from workbench.history.lineage import describe_segment
 from workbench.history.standings import place
 from workbench.plan import PartialPlan
-from workbench.runs.descriptions import describe_place, first_line
+from workbench.runs.descriptions import describe_place, describe_reason, first_line
 
 MEASUREMENT_TYPES = ("plan_measured", "sharing_measured", "rates_tested", "candidate_tried")
 """The types of the events that have a `measurement_line`."""
@@ -117,9 +117,7 @@ class Narrator:
             case ResizeMeasured():
                 return f"trial {event.trial} {self._history.trials[event.trial].resizes[-1].describe()}"
             case RunStateChanged():
-                why = event.message or event.reason
-                if why and event.reason == "failures":  # the lines of its trials have their error
-                    why = why.partition(": ")[0]
+                why = describe_reason(event.reason, event.message)
                 return f"run {event.state}" + (f": {why}" if why else "")
             case DriverStarted():
                 again = "again " if len(self._history.drivers) > 1 else ""
