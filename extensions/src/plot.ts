@@ -7,6 +7,7 @@ import { formatDuration, formatNumber, formatPercent } from "./format";
 import { FONT, ticksOf, widthOf } from "./ticks";
 import { extentOf, type Extent } from "./extent";
 import { withStripes } from "./equal_lines";
+import { titledCopy } from "./titled_copy";
 import { drawBand, drawLine, drawNames, drawSpans, drawTarget, spanAt, type Canvas } from "./draw_lines";
 import type { Theme } from "./theme";
 
@@ -76,18 +77,11 @@ export class LinesPlot {
     this.refresh();
   }
 
-  /** The chart as it is drawn, on the background of the theme. */
-  image(): Promise<Blob | null> {
+  /** The chart as it is drawn, below a title. */
+  image(title: string): Promise<Blob | null> {
     const { plot } = this;
     if (!plot) return Promise.resolve(null);
-    const { canvas } = plot.ctx;
-    const copy = document.createElement("canvas");
-    copy.width = canvas.width;
-    copy.height = canvas.height;
-    const context = copy.getContext("2d")!;
-    context.fillStyle = this.theme.surface;
-    context.fillRect(0, 0, copy.width, copy.height);
-    context.drawImage(canvas, 0, 0);
+    const copy = titledCopy(plot.ctx.canvas, title, this.theme, uPlot.pxRatio);
     return new Promise((resolve) => copy.toBlob(resolve, "image/png"));
   }
 

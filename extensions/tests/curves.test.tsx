@@ -1,11 +1,12 @@
 import "./dom";
 import assert from "node:assert/strict";
-import { afterEach, test } from "node:test";
+import { afterEach, mock, test } from "node:test";
 import { cleanup, fireEvent, render, screen } from "@testing-library/preact";
 import { csvOf, drawingOf } from "../src/chart_drawing";
 import { counterpartOf } from "../src/counterpart";
 import { Curve } from "../src/curve";
 import { drawLine } from "../src/draw_lines";
+import { titledCopy } from "../src/titled_copy";
 import { withStripes } from "../src/equal_lines";
 import { extentOf } from "../src/extent";
 import { FIRST_VIEW, type ChartLooks, type ChartState, type ViewState } from "../src/state";
@@ -236,4 +237,24 @@ test("the last rise of a stair is drawn without dashes, so that it ends where it
   drawLine({ context, left: 0, top: 0, width: 10, height: 10, ratio: 1, ...plane }, { ...look, curve });
   const last = done.lastIndexOf("dashes 0", done.lastIndexOf("stroke"));
   assert.deepEqual(done.slice(last, last + 4), ["dashes 0", "from 2 5", "to 2 4", "stroke"]);
+});
+
+test("the picture of a chart names what it shows above the chart", () => {
+  const drawn: unknown[][] = [];
+  const record =
+    (name: string) =>
+    (...given: unknown[]) =>
+      void drawn.push([name, ...given]);
+  const context = { fillRect: record("fill"), fillText: record("text"), drawImage: record("chart") };
+  const copy = { width: 0, height: 0, getContext: () => context };
+  const made = mock.method(document, "createElement", () => copy);
+  const chart = { width: 400, height: 200 } as HTMLCanvasElement;
+  titledCopy(chart, "val_loss · digits (digits-1)", { surface: "white", ink: "black" } as never, 2);
+  made.mock.restore();
+  assert.deepEqual([copy.width, copy.height], [400, 252]);
+  assert.deepEqual(drawn, [
+    ["fill", 0, 0, 400, 252],
+    ["text", "val_loss · digits (digits-1)", 16, 26, 368],
+    ["chart", chart, 0, 52],
+  ]);
 });

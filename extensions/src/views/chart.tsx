@@ -38,7 +38,9 @@ export function Chart({ controller, throughput = false }: ChartProps) {
     if (!chart) return;
     const name = `${run?.run_id ?? "run"}-${chart.update.metric}.${kind}`;
     if (kind === "csv") return saveFile(new Blob([csvOf(chart)], { type: "text/csv;charset=utf-8" }), name);
-    const image = await plot.current?.image();
+    const named = run ? (run.name === run.run_id ? run.run_id : `${run.name} (${run.run_id})`) : "";
+    const metrics = [chart.update.metric, ...(other === null || throughput ? [] : [other])].join(", ");
+    const image = await plot.current?.image([metrics, named].filter(Boolean).join(" · "));
     if (image) saveFile(image, name);
   };
   return (
