@@ -9,6 +9,7 @@ import pytest
 from tests.builders.notebooks import write_notebook
 from tests.deploy.trained import experiment, exported
 from tests.services.jupyter_lab import run_all, violations
+from tests.services.waiting import wait_until
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 FILE = """
@@ -42,7 +43,10 @@ def test_a_threshold_is_chosen_and_run(page, jupyter) -> None:
     page.emulate_media(forced_colors="active")
     keys = page.locator(".workbench-tiers-key[data-series]")
     colour = "all => all.map((one) => getComputedStyle(one, '::before').backgroundColor)"
-    assert len(set(keys.evaluate_all(colour))) == keys.count() == 2
+    wait_until(
+        lambda: page.wait_for_timeout(50) or len(set(keys.evaluate_all(colour))) == keys.count() == 2,
+        what="a colour of its own for each key",
+    )
     page.emulate_media(forced_colors="none")
 
     for label, value in (("Requests per second", "30"), ("Seconds", "3")):
