@@ -2,7 +2,7 @@
 
 What is recorded is a forward and a backward pass over samples of one shape; its gradients are added to those
 that are there. The update, and everything between steps, is computed as ever. Which plans can record is left
-to `capabilities`.
+to `combinations`.
 
 Source: PyTorch documentation, "CUDA semantics", section "CUDA Graphs" (whole-network capture).
 """
