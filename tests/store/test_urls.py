@@ -9,7 +9,7 @@ import pytest
 
 from workbench.errors import StoreError
 from workbench.store import Store
-from workbench.store.urls import as_typed, describe, hide_password, resolve_url
+from workbench.store.urls import as_typed, check_exists, describe, hide_password, resolve_url
 
 
 @pytest.mark.parametrize(
@@ -70,4 +70,4 @@ def test_a_store_is_named_again_without_its_password() -> None:
 
 def test_a_folder_is_refused_with_a_file_in_it(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=rf"store: {tmp_path} is a folder. Name a file in it: {tmp_path}/s"):
-        resolve_url(str(tmp_path))
+        check_exists(str(tmp_path))

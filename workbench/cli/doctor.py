@@ -212,16 +212,13 @@ def _check_store() -> list[Finding]:
 
     given = given_store()
     try:
-        path = Path(str(resolve_url(given).database))
-    except WorkbenchError as error:
-        return [Finding("store", "broken", error.problem, error.to_json(write_for_shell)["next_step"])]
-    try:
         check_exists(given)
     except WorkbenchError as error:
         step = error.to_json(write_for_shell)["next_step"]
         # A first sweep may be about to create it.
+        path = Path(str(resolve_url(given).database))
         folder = next(each for each in path.parents if each.exists())
-        can_be_made = folder.is_dir() and os.access(folder, os.W_OK)
+        can_be_made = not path.exists() and folder.is_dir() and os.access(folder, os.W_OK)
         return [Finding("store", "notable" if can_be_made else "broken", error.problem, step)]
     try:
         with open_existing_store() as store:

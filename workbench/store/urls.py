@@ -85,7 +85,7 @@ def resolve_url(given: str | None) -> URL:
         The URL; of a SQLite file, with its absolute path.
 
     Raises:
-        StoreError: If it is no URL, stands for a folder or no file, or names another kind of database.
+        StoreError: If it is no URL, stands for no file, or names another kind of database.
     """
     text = given or os.environ.get(VARIABLE) or str(user_data_folder() / "store.sqlite")
     if "://" not in text:
@@ -112,30 +112,29 @@ def resolve_url(given: str | None) -> URL:
         raise StoreError(
             "a store in memory cannot be shared by the processes of a run", field="store", allowed=_ALLOWED
         )
-    path = Path(str(url.database)).expanduser().absolute()
-    if path.is_dir():
-        raise StoreError(
-            f"{path} is a folder", field="store", next_step=f"Name a file in it: {path / 'store.sqlite'}"
-        )
-    return url.set(database=str(path))
+    return url.set(database=str(Path(str(url.database)).expanduser().absolute()))
 
 
 def check_exists(given: str | None) -> None:
-    """Refuse the SQLite file of a store that is named but does not exist, which opening it would create.
+    """Refuse the SQLite file of a store that is named but is a folder, or does not exist: opening creates it.
 
     Args:
         given: What `resolve_url` takes; a user's default store is not named, so it need not exist.
 
     Raises:
-        StoreError: If there is no such file; files of similar names are listed.
+        StoreError: If it is a folder, or there is no such file; files of similar names are listed.
     """
     named = given or os.environ.get(VARIABLE)
     if not named:
         return
     url = resolve_url(named)
     path = Path(str(url.database))
-    if url.get_backend_name() != "sqlite" or path.exists():
+    if url.get_backend_name() != "sqlite" or path.is_file():
         return
+    if path.is_dir():
+        raise StoreError(
+            f"{path} is a folder", field="store", next_step=f"Name a file in it: {path / 'store.sqlite'}"
+        )
     beside = path.parent.glob("*") if path.parent.is_dir() else ()
     names = [each.name for each in beside if each.is_file() and not each.name.endswith(_OF_SQLITE)]
     near = difflib.get_close_matches(path.name, names)
