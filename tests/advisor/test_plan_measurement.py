@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -17,7 +17,7 @@ from workbench.advisor.what_to_measure import num_affordable
 from workbench.errors import ExperimentError
 from workbench.events import PlanMeasured
 from workbench.experiment import Experiment
-from workbench.plan import PartialPlan
+from workbench.plan import PartialPlan, Plan
 from workbench.planning.settings import resolve
 from workbench.probes.measurements import PlanProbe
 from workbench.workers.admission import Placement, Shape
@@ -50,6 +50,15 @@ SAMPLES = 4096
 ROOM = (2, 2)
 
 
+def resolved(
+    experiment: Experiment, num_workers: int, plans: Sequence[PartialPlan], params: Mapping[str, Any]
+) -> Iterator[Plan]:
+    """Yield the plans that a bench would measure."""
+    for each in plans:
+        decided = each | PartialPlan.of(workers=num_workers)
+        yield resolve(experiment, params, num_train_samples=SAMPLES, decided=decided).plan
+
+
 class TwoNodes:
     """Two nodes of two workers; steps of workers on one node take `packed` as long, else `apart`."""
 
@@ -68,20 +77,16 @@ class TwoNodes:
         self.placements.add(self.placement)
         topology = Knowledge([], ROOM, placement=self.placement, limit_bytes=None).topology(num_workers)
         factor = 1.0 if num_workers == 1 else self._packed if topology.num_nodes == 1 else self._apart
-        found = []
-        for plan in plans:
-            decided = plan | PartialPlan.of(workers=num_workers)
-            settings = resolve(self._experiment, params, num_train_samples=SAMPLES, decided=decided)
-            found.append(
-                PlanMeasured(
-                    setting=order.setting,
-                    plan=settings.plan.to_json(),
-                    workers_per_node=list(topology.gpus_per_node),
-                    num_train_samples=SAMPLES,
-                    step_time_s=factor * (1e-3 + 1e-4 * settings.plan.micro_batch),
-                )
+        return [
+            PlanMeasured(
+                setting=order.setting,
+                plan=plan.to_json(),
+                workers_per_node=list(topology.gpus_per_node),
+                num_train_samples=SAMPLES,
+                step_time_s=factor * (1e-3 + 1e-4 * plan.micro_batch),
             )
-        return found
+            for plan in resolved(self._experiment, num_workers, plans, params)
+        ]
 
 
 def survey_two_nodes(packed: float, apart: float, **resources: Any) -> tuple[PlanMeasurer, TwoNodes]:
@@ -125,9 +130,7 @@ class OnALink:
     ) -> list[PlanMeasured]:  # fmt: skip
         found = []
         self.surveyed += [num_workers] if order.surveys_links else []
-        for each in plans:
-            decided = each | PartialPlan.of(workers=num_workers)
-            plan = resolve(self._experiment, params, num_train_samples=SAMPLES, decided=decided).plan
+        for plan in resolved(self._experiment, num_workers, plans, params):
             self.tried.add((plan.strategy, plan.pipeline_schedule))
             if plan.workers_per_replica > 1 and not self._can_divide:
                 found.append(
@@ -237,9 +240,7 @@ class WithLittleMemory:
         params: Mapping[str, Any],
     ) -> list[PlanMeasured]:  # fmt: skip
         found = []
-        for each in plans:
-            decided = each | PartialPlan.of(workers=num_workers)
-            plan = resolve(self._experiment, params, num_train_samples=SAMPLES, decided=decided).plan
+        for plan in resolved(self._experiment, num_workers, plans, params):
             self.tried.append(plan.micro_batch)
             fits = plan.micro_batch <= self._most
             found.append(
@@ -287,9 +288,7 @@ class OneGpu:
         params: Mapping[str, Any],
     ) -> list[PlanMeasured]:  # fmt: skip
         found = []
-        for each in plans:
-            decided = each | PartialPlan.of(workers=num_workers)
-            plan = resolve(self._experiment, params, num_train_samples=SAMPLES, decided=decided).plan
+        for plan in resolved(self._experiment, num_workers, plans, params):
             factor = 0.8 if plan.memory_format == "channels_last" else 1.0
             factor *= 0.5 if plan.compile == "cuda_graphs" else 1.0
             found.append(

@@ -5,14 +5,12 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
+from workbench.advisor.plans import SAME
 from workbench.advisor.variants import Variant, read_plan, variant_of
 from workbench.events import PlanMeasured
 from workbench.exchanges.capabilities import capabilities_of as exchange_capabilities
 from workbench.plan import PartialPlan
 from workbench.strategies.combinations import conflict_in
-
-_CLEARLY = 1.03
-"""Times as fast as without a change, from which on it counts."""
 
 
 def together(measured: Sequence[PlanMeasured], base: Variant, changed: Sequence[Variant]) -> Variant | None:
@@ -45,6 +43,6 @@ def together(measured: Sequence[PlanMeasured], base: Variant, changed: Sequence[
     found, num_changes = base, 0
     for gain, change in sorted(gains, key=lambda each: each[0], reverse=True):
         is_new = all(base.get(name) == found.get(name) for name, _ in change.values)
-        if gain >= _CLEARLY and is_new and conflict_in(found | change) is None:
+        if gain >= 1.0 + SAME and is_new and conflict_in(found | change) is None:
             found, num_changes = found | change, num_changes + 1
     return found if num_changes > 1 else None
