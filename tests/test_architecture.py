@@ -13,7 +13,6 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "workbench"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
-MAX_LINES = 400
 
 # Which rooms may import a library, and which of them must not do so before they are used.
 OWNERS = {
@@ -86,11 +85,6 @@ def room(path: Path) -> str:
 def test_each_foreign_library_is_imported_by_its_owners_only(library: str) -> None:
     users = {room(path) for path in SOURCES if library in imports(path)}
     assert users <= OWNERS[library]
-
-
-def test_files_stay_short() -> None:
-    long = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in SOURCES}
-    assert {path: lines for path, lines in long.items() if lines > MAX_LINES} == {}
 
 
 def test_no_file_has_a_name_that_explains_nothing() -> None:
