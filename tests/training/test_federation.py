@@ -311,3 +311,30 @@ def test_bytes_to_the_target_are_those_of_the_rounds_to_it(tmp_path: Path) -> No
     assert first["bytes_to_target"] == second["bytes_to_target"] == 3 * first["bytes_per_client"]
     with pytest.raises(ExperimentError, match="bytes_to_target needs one"):
         experiment({}, objectives=[{"metric": "bytes_to_target", "goal": "minimize"}])
+
+
+def wide_data(_: dict[str, Any]) -> Any:
+    """Return rows whose feature has a standard deviation of thousands, which running variances follow."""
+    inputs = torch.randn(600, 1, generator=torch.Generator().manual_seed(0)) * 2881.0
+    rows = torch.utils.data.TensorDataset(inputs, (inputs[:, 0] > 0).long())
+    return torch.utils.data.Subset(rows, range(500)), torch.utils.data.Subset(rows, range(500, 600))
+
+
+def normalised_model() -> torch.nn.Module:
+    return torch.nn.Sequential(torch.nn.BatchNorm1d(1), torch.nn.Linear(1, 2))
+
+
+def test_a_masked_sum_that_could_wrap_around_is_refused_and_the_weight_is_named(tmp_path: Path) -> None:
+    order = Experiment(
+        model=f"{__name__}:normalised_model",
+        data={"name": f"{__name__}:wide_data", "task": "classification", "num_outputs": 2},
+        objectives=[{"metric": "val_accuracy", "goal": "maximize"}],
+        training={"epochs": 1, "global_batch": 10, "lr": 0.01, "optimizer": "sgd"},
+        federated={"clients": 2, "fraction": 1.0, "secure": True},
+    )  # fmt: skip
+    ended, _ = train(order, tmp_path)
+    assert (ended.state, ended.reason) == ("failed", "error")
+    assert ended.message is not None
+    assert "0.running_var" in ended.message
+    assert "2 clients" in ended.message
+    assert "federated.secure" in ended.message

@@ -34,15 +34,46 @@ def pair_secret(seed: int, number: int, one: int, other: int) -> bytes:
     return hashlib.sha256(text.encode()).digest()
 
 
-def to_fixed(values: np.ndarray) -> np.ndarray:
+class SumTooLargeError(Exception):
+    """A number is so large that the sum over all clients may not fit.
+
+    Attributes:
+        position: Which of the numbers it is.
+        value: The number.
+        bound: What a number may be at most, in size.
+    """
+
+    def __init__(self, position: int, value: float, bound: float) -> None:
+        """Take which number does not fit."""
+        super().__init__(f"number {position} is {value:g}, and sums in fixed point take up to {bound:g}")
+        self.position = position
+        self.value = value
+        self.bound = bound
+
+
+def to_fixed(values: np.ndarray, *, num_clients: int) -> np.ndarray:
     """Return numbers as integers modulo 2^64, in units of 2^-32.
 
+    A sum that leaves the range of 64-bit integers would wrap around unnoticed, as the server sees nothing but
+    the sum. So every client gets an equal part of that range, which it can check without knowing the others.
+
+    Args:
+        values: The numbers of one client.
+        num_clients: How many clients are added up at most; at least 1.
+
     Raises:
-        OverflowError: If a number is not finite, or too large to be added up.
+        OverflowError: If a number is not finite.
+        SumTooLargeError: If a number is larger than a client's part of the range.
     """
     scaled = np.rint(np.asarray(values, dtype=np.float64) * 2.0**FRACTION_BITS)
-    if not np.all(np.abs(scaled) < 2.0**60):
-        raise OverflowError("a change is not finite, or too large to be added up in fixed point")
+    if not np.all(np.isfinite(scaled)):
+        raise OverflowError("a change is not finite")
+    # A float below the limit, itself rounded to a float, is at most the limit.
+    limit = float((2**63 - 1) // num_clients)
+    is_too_large = np.abs(scaled) >= limit
+    if is_too_large.any():
+        position = int(np.abs(scaled).argmax())
+        raise SumTooLargeError(position, float(values[position]), limit / 2.0**FRACTION_BITS)
     return scaled.astype(np.int64).view(np.uint64)
 
 

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from workbench.data.draws import seed_generators, seed_of
+from workbench.errors import ExperimentError
 from workbench.experiment.federated import Federated, default_server_lr
 from workbench.federated import masks
 from workbench.federated.aggregation import krum, trimmed_mean, weighted_mean
@@ -94,7 +95,8 @@ class Rounds:
             lr: The learning rate of the clients.
 
         Raises:
-            OverflowError: If a client sent what cannot be added up.
+            OverflowError: If the change of a client is not finite.
+            ExperimentError: If masked changes do not fit a sum.
         """
         federated, worker = self._federated, self._parts.worker
         drawn = draw_round(
@@ -193,7 +195,11 @@ class Rounds:
         received = {}
         for each in updates:
             client, weight = each.participation.client, float(each.num_samples)
-            values = masks.to_fixed(np.append((each.weights - before) * weight, weight))
+            change = np.append((each.weights - before) * weight, weight)
+            try:
+                values = masks.to_fixed(change, num_clients=len(numbers))
+            except masks.SumTooLargeError as error:
+                raise self._does_not_fit(error, client, each.num_samples, len(numbers)) from None
             others = {other: secret(client, other) for other in numbers if other != client}
             received[client] = masks.masked(values, client, others)
         if not received:
@@ -202,6 +208,32 @@ class Rounds:
         revealed = {(client, gone): secret(client, gone) for client in received for gone in failed}
         total = masks.from_fixed(masks.unmasked_sum(received, revealed))
         return total[:-1] / total[-1] if total[-1] else None
+
+    def _does_not_fit(
+        self, error: masks.SumTooLargeError, client: int, num_samples: int, num_clients: int
+    ) -> ExperimentError:
+        name = self._name_at(error.position)
+        if name is None:
+            what = f"client {client} holds {error.value:,.0f} samples"
+        else:
+            what = (
+                f"client {client} sends {error.value:.3g} for {name} (its change x {num_samples:,} samples)"
+            )
+        return ExperimentError(
+            f"{what}, and the sum of the masked changes of {num_clients} clients could overflow",
+            field="federated.secure",
+            allowed=f"at most {error.bound:.3g} from each of {num_clients} clients",
+            next_step="Scale the features to about 1, lower training.lr, let fewer clients take part in a "
+            "round (federated.fraction), or leave federated.secure out.",
+        )
+
+    def _name_at(self, position: int) -> str | None:
+        """Return the weight that a place in what clients send belongs to; None for the number of samples."""
+        for name in self._sent:
+            position -= self._weights[name].numel()
+            if position < 0:
+                return name
+        return None
 
     def _apply(self, change: np.ndarray) -> None:
         """Let the server make its step; what is no parameter, such as a running mean, takes the mean."""
