@@ -7,12 +7,23 @@ power, as checkpoints must, is left to its own writer.
 from __future__ import annotations
 
 import codecs
+import contextlib
+import glob
+import json
 import os
 import shutil
+import socket
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
 _MARKS = {codecs.BOM_UTF16_LE: "UTF-16", codecs.BOM_UTF16_BE: "UTF-16"}
+_UNFINISHED = ".unfinished-"
+"""Begins the names of folders that a process still copies into; its machine and number follow."""
+_DECIDED = ".replacing"
+"""The folder of a copy that counts, whose files are only renamed from now on."""
+_CONTENT = "content"
+_REMOVED = "removed.json"
 
 
 def write_atomically(path: Path, text: str) -> None:
@@ -33,13 +44,17 @@ def write_atomically(path: Path, text: str) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def copy_into(source: Path, folder: Path) -> None:
-    """Copy what a folder contains into another one, all or nothing.
+def copy_into(source: Path, folder: Path, *, remove: Iterable[str] = ()) -> None:
+    """Copy what a folder contains into another one, all or nothing, even if the process is killed.
+
+    Everything is first copied beside what is there. One rename then decides that it counts. After it only
+    names change, and if that is interrupted, `finish_copy` completes it.
 
     Args:
         source: The folder to copy from.
         folder: The folder to copy into; it is made if it is missing. What it contains stays, but files of the
             same names are replaced.
+        remove: Files in the folder, by relative path, that go when the new ones come.
 
     Raises:
         OSError: If it cannot be written.
@@ -47,20 +62,79 @@ def copy_into(source: Path, folder: Path) -> None:
     made = [each for each in (folder, *folder.parents) if not each.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        finish_copy(folder)
+        _remove_abandoned(folder)
         # Inside, as only there it is surely the same disk: a full one is noticed before anything shows.
-        with tempfile.TemporaryDirectory(prefix=".", dir=folder) as beside:
-            found = [(path, path.relative_to(source)) for path in sorted(source.rglob("*"))]
-            for path, name in found:
-                Path(beside, name).mkdir() if path.is_dir() else shutil.copy2(path, Path(beside, name))
-            for path, name in found:
-                if path.is_dir():
-                    (folder / name).mkdir(exist_ok=True)
-                else:
-                    Path(beside, name).replace(folder / name)
+        prefix = f"{_UNFINISHED}{socket.gethostname()}-{os.getpid()}-"
+        with tempfile.TemporaryDirectory(prefix=prefix, dir=folder, ignore_cleanup_errors=True) as name:
+            prepared = Path(name, "prepared")
+            shutil.copytree(source, prepared / _CONTENT)
+            (prepared / _REMOVED).write_text(json.dumps(sorted(remove)), encoding="utf-8")
+            prepared.rename(folder / _DECIDED)
+        finish_copy(folder)
     except BaseException:
         if made:
             shutil.rmtree(made[-1], ignore_errors=True)
         raise
+
+
+def finish_copy(folder: Path) -> bool:
+    """Complete a copy into a folder that was interrupted after it had been decided.
+
+    Every reader of a folder that `copy_into` writes calls this first, and several may do so at once.
+
+    Args:
+        folder: The folder; it may be missing.
+
+    Returns:
+        Whether there was something to complete.
+
+    Raises:
+        OSError: If files cannot be renamed there.
+    """
+    decided = folder / _DECIDED
+    try:
+        removed: list[str] = json.loads((decided / _REMOVED).read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    content = decided / _CONTENT
+    for path in sorted(content.rglob("*")):
+        target = folder / path.relative_to(content)
+        # Another process may have renamed the file already.
+        with contextlib.suppress(FileNotFoundError):
+            if path.is_dir():
+                target.mkdir(exist_ok=True)
+            else:
+                path.replace(target)
+    for name in removed:
+        (folder / name).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # it holds something else, or is gone
+            (folder / name).parent.rmdir()
+    shutil.rmtree(decided, ignore_errors=True)
+    return True
+
+
+def is_unfinished(name: str) -> bool:
+    """Return whether a name in a folder is that of what `copy_into` had not completed."""
+    return name.startswith((_UNFINISHED, _DECIDED))
+
+
+def _remove_abandoned(folder: Path) -> None:
+    """Remove what processes of this machine left that were killed while they copied."""
+    for path in folder.glob(f"{_UNFINISHED}{glob.escape(socket.gethostname())}-*-*"):
+        pid = path.name.rsplit("-", 2)[1]
+        if pid.isdigit() and int(pid) != os.getpid() and not _is_running(int(pid)):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def encoding_in_words(error: UnicodeDecodeError) -> str:

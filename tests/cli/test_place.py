@@ -8,8 +8,8 @@ import pytest
 from tests.deploy.placement.systems import two_exits
 from tests.deploy.trained import experiment, exported
 from tests.services.shell import Shell
+from workbench.bundle_manifest import sha256_of
 from workbench.cli import place_run
-from workbench.deploy.card import sha256_of
 from workbench.deploy.placement.assembly import assemble
 from workbench.deploy.placement.links import HEADER_BYTES
 from workbench.deploy.placement.profile import FrameTiming, Profile, StageTiming

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tests.deploy.trained import exported
-from workbench.deploy.card import sha256_of
+from workbench.bundle_manifest import sha256_of
 from workbench.deploy.formats import FORMATS, format_names
 from workbench.deploy.predictor import Predictor
 from workbench.errors import ArgumentError, RunError

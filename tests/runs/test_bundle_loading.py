@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +11,9 @@ import torch
 
 import workbench as wb
 from tests.builders.recorded_runs import record_run
+from tests.services.killed import kill_at_rename
 from workbench.errors import RunError
+from workbench.files import copy_into
 
 pytestmark = pytest.mark.ray
 
@@ -90,3 +93,39 @@ def test_what_is_no_bundle_or_fits_no_model_is_refused(exported: tuple[wb.Run, P
     configuration.write_text(configuration.read_text().replace('"hidden_width": 24', '"hidden_width": 25'))
     with pytest.raises(RunError, match="cannot take the weights"):
         wb.load_bundle(other)
+
+
+def test_weights_of_another_trial_and_values_without_their_hash_are_refused(
+    exported: tuple[wb.Run, Path], tmp_path: Path
+) -> None:
+    run, folder = exported
+    assert run.best is not None
+    other = run.export(tmp_path / "other", trial=1 - run.best.number)
+    shutil.copytree(folder, tmp_path / "mixed")
+    shutil.copy(other / "weights.safetensors", tmp_path / "mixed")
+    with pytest.raises(RunError, match="SHA-256 differs"):
+        wb.load_bundle(tmp_path / "mixed")
+    configuration = json.loads((other / "configuration.json").read_text())
+    del configuration["files"]["weights.safetensors"]
+    (other / "configuration.json").write_text(json.dumps(configuration))
+    with pytest.raises(RunError, match=r"does not state the SHA-256 of weights\.safetensors"):
+        wb.load_bundle(other)
+
+
+def test_an_export_over_a_bundle_that_is_killed_is_completed_by_the_next_command(
+    exported: tuple[wb.Run, Path], tmp_path: Path
+) -> None:
+    run, best = exported
+    assert run.best is not None
+    other = wb.load_bundle(run.export(tmp_path / "other", trial=1 - run.best.number))
+    expected = {True: (other.folder / "weights.safetensors").read_bytes()}
+    expected[False] = (best / "weights.safetensors").read_bytes()
+    # The first rename decides, and each of the others moves one file.
+    for number in (0, 1, 4, 7):
+        folder = tmp_path / str(number)
+        shutil.copytree(best, folder)
+        assert kill_at_rename(number, lambda folder=folder: copy_into(other.folder, folder))
+        bundle = wb.load_bundle(folder)
+        is_new = bundle.params == other.params
+        assert is_new == (number > 0)
+        assert (folder / "weights.safetensors").read_bytes() == expected[is_new]

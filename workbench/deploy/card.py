@@ -6,19 +6,19 @@ Reading and writing the model is left to `predictor` and `onnx_export`.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, NonNegativeInt, ValidationError, model_validator
+from typing_extensions import Self
 
+from workbench.bundle_manifest import CARD, complete_export
 from workbench.errors import RunError
 from workbench.experiment.setting_types import TokenKind
 from workbench.files import write_atomically
 
-CARD = "card.json"
 MODEL = "model.onnx"
 COUNTS = "counts"
 """What the graph takes where the inputs are texts whose terms are counted."""
@@ -59,7 +59,7 @@ class Input(_Part):
 
     name: str
     kind: InputKind
-    shape: tuple[int, ...] = ()
+    shape: tuple[NonNegativeInt, ...] = ()
     dtype: Literal["float32", "float64", "int64", "string"]
     categories: tuple[str, ...] = ()
     date_format: str | None = None
@@ -106,10 +106,17 @@ class Output(_Part):
 
     name: str
     kind: AnswerKind
-    shape: tuple[int, ...] = ()
+    shape: tuple[NonNegativeInt, ...] = ()
     classes: tuple[str, ...] = ()
     targets: tuple[str, ...] = ()
     unit: str | None = None
+
+    @model_validator(mode="after")
+    def _check_classes(self) -> Self:
+        num_scores = self.shape[-1] if self.shape else None
+        if self.kind == "classes" and len(self.classes) != num_scores:
+            raise ValueError(f"{len(self.classes)} classes are named, and the model answers {num_scores}")
+        return self
 
 
 class Metric(_Part):
@@ -165,6 +172,15 @@ class Statistics(_Part):
     shares: tuple[float, ...] = ()
     missing: float = 0.0
 
+    @model_validator(mode="after")
+    def _check_bins(self) -> Self:
+        num_bins = 1 + max(len(self.edges), len(self.categories))
+        if self.shares and len(self.shares) != num_bins:
+            raise ValueError(f"it has {len(self.shares)} shares for {num_bins} bins")
+        if list(self.edges) != sorted(self.edges):
+            raise ValueError("its edges do not increase")
+        return self
+
 
 class Card(_Part):
     """Everything that is known about an exported model.
@@ -199,8 +215,8 @@ class Card(_Part):
     trained_on: str
     task: str
     model: str
-    inputs: tuple[Input, ...]
-    outputs: tuple[Output, ...]
+    inputs: tuple[Input, ...] = Field(min_length=1)
+    outputs: tuple[Output, ...] = Field(min_length=1, max_length=1)
     metrics: tuple[Metric, ...] = ()
     guarantees: tuple[str, ...] = ()
     timings: tuple[Timing, ...] = ()
@@ -211,6 +227,18 @@ class Card(_Part):
     answers: Statistics | None = None
     num_train_samples: int = 0
     terms: tuple[str, ...] = ()
+
+    @model_validator(mode="after")
+    def _check_names(self) -> Self:
+        names = [one.name for one in self.inputs]
+        if len(set(names)) < len(names):
+            raise ValueError("two inputs have one name")
+        if len(set(self.terms)) < len(self.terms):
+            raise ValueError("a term is listed twice")
+        unknown = sorted(self.statistics.keys() - set(names))
+        if unknown:
+            raise ValueError(f"there are statistics of {unknown[0]!r}, which is no input")
+        return self
 
     def input(self, name: str) -> Input | None:
         """Return an input by its name; None if there is none."""
@@ -228,8 +256,10 @@ def read_card(folder: Path) -> Card:
         folder: The bundle.
 
     Raises:
-        RunError: If there is none, or a newer workbench has written it.
+        RunError: If there is none, it was changed to something that is no card, or a newer workbench has
+            written it.
     """
+    complete_export(folder)
     path = folder / CARD
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
@@ -249,7 +279,7 @@ def read_card(folder: Path) -> Card:
             f"{folder} has no {CARD}, so it is not a bundle with a model to run",
             next_step="Export the run again with --format onnx.",
         ) from error
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise RunError(f"{path} cannot be read: {error}", next_step="Export the model again.") from error
     version = content.get("version") if isinstance(content, dict) else None
     if not isinstance(version, int) or not 1 <= version <= VERSION:
@@ -261,16 +291,8 @@ def read_card(folder: Path) -> Card:
         return Card.model_validate(content)
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(map(str, first["loc"]))
         raise RunError(
-            f"{path} is not a card: {place}: {first['msg']}", next_step="Export the model again."
+            f"{path} is not a card: {first['msg'].removeprefix('Value error, ')}",
+            field=".".join(map(str, first["loc"])) or None,
+            next_step="Export the model again.",
         ) from error
-
-
-def sha256_of(path: Path) -> str:
-    """Return the SHA-256 of a file."""
-    with path.open("rb") as opened:
-        digest = hashlib.sha256()
-        while chunk := opened.read(1 << 20):
-            digest.update(chunk)
-    return digest.hexdigest()

@@ -15,10 +15,11 @@ import numpy as np
 import torch
 from torch import nn
 
+from workbench.bundle_manifest import sha256_of
 from workbench.data import Datasets, check_options
 from workbench.data.reading import Reading, some_of
 from workbench.deploy import table_graph
-from workbench.deploy.card import MODEL, Card, Input, Metric, Output, sha256_of
+from workbench.deploy.card import MODEL, Card, Input, Metric, Output
 from workbench.deploy.exported_model import Answering, Member, answering_program, build
 from workbench.deploy.feeds import feeds_of
 from workbench.deploy.formats import ONNX, SIZES, Program, add_format
@@ -31,7 +32,7 @@ from workbench.deploy.statistics import describe_samples, of_numbers, of_texts
 from workbench.errors import RunError
 from workbench.experiment import Experiment
 from workbench.models.calls import call_model, map_tensors, output_in
-from workbench.models.detector import NUM_EDGES
+from workbench.models.found_boxes import NUM_EDGES
 from workbench.training.loaders import as_tensors
 
 PREDICT = "predict.py"

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from workbench.deploy.card import Card, sha256_of
+from workbench.bundle_manifest import sha256_of
+from workbench.deploy.card import Card
 from workbench.errors import RunError
 from workbench.registry import Registry
 

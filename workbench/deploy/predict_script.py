@@ -19,7 +19,7 @@ from workbench.data.tokens import NUM_CHARACTERS_OF_PART
 from workbench.deploy.card import Input, Output
 from workbench.models.found_boxes import MAX_BOXES, MAX_OVERLAP, MIN_SCORE
 
-_MODULES = ("csv", "datetime", "json", "os", "pathlib", "re", "sys")
+_MODULES = ("csv", "datetime", "hashlib", "json", "os", "pathlib", "re", "sys")
 
 _BEGIN = '''\
 """Predict with model.onnx; needs PACKAGES only: python predict.py ROWS."""
@@ -230,7 +230,10 @@ if __name__ == "__main__":
     if not any(map(len, samples.values())):
         print(f"predict.py has nothing to predict: {sys.argv[1]} has no rows", file=sys.stderr)
         sys.exit()
-    session = onnxruntime.InferenceSession(str(FOLDER / "model.onnx"), providers=["CPUExecutionProvider"])
+    model = FOLDER / "model.onnx"
+    if hashlib.sha256(model.read_bytes()).hexdigest() != CARD.get("files", {}).get("model.onnx"):
+        sys.exit("predict.py: card.json does not describe this model.onnx: export the bundle again")
+    session = onnxruntime.InferenceSession(str(model), providers=["CPUExecutionProvider"])
     classes = CARD["outputs"][0]["classes"]
     try:
         for answer in session.run(None, samples)[0]:

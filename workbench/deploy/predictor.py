@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 from typing_extensions import Self
 
+from workbench.bundle_manifest import CARD, check_listed
 from workbench.data.tokens import count_terms
-from workbench.deploy.card import COUNTS, MODEL, Card, read_card, sha256_of
+from workbench.deploy.card import COUNTS, MODEL, Card, read_card
 from workbench.deploy.feeds import feeds_of
 from workbench.deploy.packages import needs
 from workbench.errors import RunError, first_line_of
-from workbench.models.found_boxes import FoundBox, find_boxes
+from workbench.models.found_boxes import NUM_EDGES, FoundBox, find_boxes
 
 
 @dataclass(frozen=True)
@@ -75,13 +76,10 @@ class Predictor:
         path = folder / MODEL
         if not path.exists():
             raise RunError(f"{folder} has no {MODEL}", next_step="Export the model again.")
-        expected = card.files.get(MODEL)
-        if expected is not None and sha256_of(path) != expected:
-            raise RunError(
-                f"{path} is not the file that the card describes: its SHA-256 differs",
-                next_step="Copy the bundle again, or export the model again.",
-            )
-        return cls(card, open_session(path, threads=threads))
+        check_listed(folder, CARD, card.files, MODEL)
+        session = open_session(path, threads=threads)
+        _check_graph(card, session)
+        return cls(card, session)
 
     def predict(self, columns: Mapping[str, Any]) -> Answers:
         """Return the answers for samples.
@@ -140,6 +138,44 @@ def classes_in(boxes: Sequence[Mapping[str, Any]]) -> list[str]:
 def _named(box: FoundBox, classes: Sequence[str]) -> dict[str, Any]:
     number, *rest = box
     return {"class": classes[number], **dict(zip(box._fields[1:], rest, strict=True))}
+
+
+def _check_graph(card: Card, session: Any) -> None:
+    """Refuse a card that describes other inputs or answers than the graph has."""
+    taken = {one.name: one.shape for one in session.get_inputs()}
+    described = {one.name for one in card.inputs} if not card.terms else {COUNTS}
+    output = card.outputs[0]
+    if taken.keys() != described:
+        names = ", ".join(sorted(taken))
+        problem = f"its inputs are {', '.join(sorted(described))}, and those of {MODEL} are {names}"
+    elif card.terms and taken[COUNTS][-1] != len(card.terms):
+        problem = f"it lists {len(card.terms)} terms, and {MODEL} takes {taken[COUNTS][-1]}"
+    elif output.kind == "boxes" and output.shape[-1:] != (NUM_EDGES + len(output.classes),):
+        problem = f"{len(output.classes)} classes are named, and {MODEL} answers {output.shape} for a sample"
+    else:
+        problem = _difference_of_shapes(card, taken, session.get_outputs()[0].shape)
+    if problem is not None:
+        raise RunError(
+            f"the card does not describe {MODEL}: {problem}",
+            next_step="Copy the bundle again, or export the model again.",
+        )
+
+
+def _difference_of_shapes(
+    card: Card, taken: Mapping[str, Sequence[Any]], answered: Sequence[Any]
+) -> str | None:
+    """Return in which sizes a card and its graph differ; sizes that a graph leaves open are not compared."""
+    arrays = [] if card.terms else [one for one in card.inputs if one.kind == "array"]
+    output = card.outputs[0]
+    stated = [(one.name, one.shape, taken[one.name][1:]) for one in arrays]
+    stated.append((output.name, output.shape, answered[1:]))
+    for name, shape, actual in stated:
+        is_same = len(shape) == len(actual) and all(
+            size == known for size, known in zip(shape, actual, strict=True) if isinstance(known, int)
+        )
+        if not is_same:
+            return f"{name} has the shape {tuple(shape)}, and that of {MODEL} is {tuple(actual)}"
+    return None
 
 
 def open_session(path: Path, *, threads: int | None = None) -> Any:

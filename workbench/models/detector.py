@@ -18,10 +18,9 @@ from torch.nn import functional
 from workbench.errors import ExperimentError
 from workbench.models.application_configurations import DetectorConfiguration
 from workbench.models.convnet import convolutions
-from workbench.models.found_boxes import FoundBox, find_boxes, mean_average_precision
+from workbench.models.found_boxes import NUM_EDGES, FoundBox, find_boxes, mean_average_precision
 from workbench.models.metrics import WholeMetric
 
-NUM_EDGES = 4
 _FIRST_SCORE = 0.01
 """Of every class before training, so that the many cells without a box do not dominate its beginning."""
 _NEAR = 1.0

@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+NUM_EDGES = 4
+"""Numbers before the scores of a cell: the edges of its box."""
 MIN_SCORE = 0.05
 """Boxes with a lower score are left out."""
 MAX_OVERLAP = 0.5

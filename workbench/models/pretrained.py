@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from workbench.bundle_manifest import check_file, complete_export, files_of_bundle
 from workbench.errors import ExperimentError, first_line_of
 from workbench.experiment.pretrained import PretrainedWeights
 
@@ -182,7 +183,10 @@ def _read(path: Path, field: str) -> dict[str, Tensor]:
 
 def _files_in(folder: Path, field: str) -> list[Path]:
     """Return the files of a folder that hold its weights, which may be cut into several."""
+    complete_export(folder)
     named = next((folder / name for name in _FILES if (folder / name).exists()), None)
+    if named is not None and named.name in files_of_bundle(folder):
+        check_file(folder, named.name)
     if named is None:
         found = sorted(folder.glob("*.safetensors"))
         if len(found) == 1:

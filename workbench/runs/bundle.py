@@ -5,7 +5,7 @@ objects/              Python objects from a notebook, named by their SHA-256, wh
 code/                 the user's code and data that it needs: the modules that the experiment names and those
                       that they import, and the files that the code of a train function names; or everything
                       that was submitted with the run
-configuration.json    the parameters, the plan, the seed and the results
+configuration.json    the parameters, the plan, the seed, the results, and the SHA-256 of every file
 weights.safetensors   the model at the checkpoint that its value belongs to, if the workbench trained it
 files/                what a train function left in the folder of its trial
 environment.txt       the versions of Python and of every installed package
@@ -36,6 +36,7 @@ from pydantic import JsonValue
 
 from workbench.actions import suggest
 from workbench.artifacts import is_url, open_artifacts
+from workbench.bundle_manifest import add_manifest
 from workbench.errors import RunError
 from workbench.experiment import Experiment, PlanSettings
 from workbench.experiment.pretrained import uses_adapter
@@ -77,7 +78,8 @@ def write_bundle(
         folder: A folder that is empty or does not exist.
         trial: The number of the trial; None for the best.
         format: A format that `check_format` knows; None adds none.
-        force: Write into a folder that is not empty; files of the same names are replaced.
+        force: Write into a folder that is not empty. Files of the same names are replaced, and those of an
+            earlier bundle are removed. Other files stay.
         weights: Write the weights, if the workbench trained the model.
 
     Returns:
@@ -112,6 +114,7 @@ def write_bundle(
     with new_bundle(folder, force=force) as beside:
         _write_all(run, chosen, beside, weights=weights)
         if format is not None:
+            add_manifest(beside)  # the weights are loaded from there
             add_format(run, chosen, beside, format)
     return folder
 

@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from workbench.artifacts.faults import FULL
+from workbench.bundle_manifest import add_manifest, complete_export, files_of_bundle
 from workbench.errors import RunError
 from workbench.events import TrialReported
 from workbench.experiment import Experiment
 from workbench.experiment.command import arguments_of
 from workbench.experiment.pretrained import weights_of
 from workbench.experiment.trial_value import TrialValue
-from workbench.files import copy_into
+from workbench.files import copy_into, is_unfinished
 from workbench.formatting import format_bytes
 from workbench.remote.code_dependencies import (
     files_of,
@@ -89,18 +90,22 @@ def new_bundle(folder: Path, *, force: bool) -> Iterator[Path]:
 
     Args:
         folder: The bundle: a folder that is empty or does not exist.
-        force: Write into a folder that is not empty; files of the same names are replaced.
+        force: Write into a folder that is not empty. Files of the same names are replaced, and those of an
+            earlier bundle are removed. Other files stay.
 
     Raises:
         RunError: If the folder is not empty, or a file cannot be written.
     """
     try:
+        complete_export(folder)
         _check_empty(folder, force=force)
         with tempfile.TemporaryDirectory() as beside:
             with _naming_files(beside):
                 yield Path(beside)
+                add_manifest(Path(beside))
             _check_empty(folder, force=force)  # writing has taken a while
-            copy_into(Path(beside), folder)
+            # What only the earlier bundle had would seem to belong to the new one.
+            copy_into(Path(beside), folder, remove=_stale(folder, Path(beside)))
     except OSError as error:
         raise RunError(
             f"cannot write {folder}: {error.strerror}",
@@ -127,11 +132,15 @@ def _naming_files(beside: str) -> Iterator[None]:
 
 
 def _check_empty(folder: Path, *, force: bool) -> None:
-    if not force and folder.exists() and any(folder.iterdir()):
+    if not force and folder.exists() and not all(is_unfinished(path.name) for path in folder.iterdir()):
         raise RunError(
             f"{folder} is not empty",
             next_step="Name another folder, or use --force (force=True).",
         )
+
+
+def _stale(folder: Path, new: Path) -> list[str]:
+    return [name for name in files_of_bundle(folder) if not (new / name).exists()]
 
 
 def copy_code(experiment: Experiment, origin: Origin, place: Path, contents: Contents) -> Experiment:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from workbench.bundle_manifest import check_file, read_configuration
 from workbench.deploy.card import CARD, Card, Timing, read_card
 from workbench.errors import RunError
 from workbench.experiment import Experiment
@@ -170,6 +170,7 @@ class Bundle:
                 f"the bundle {self.folder} has no weights",
                 next_step="Train it again with its retrain.sh, or export a trial with weights.",
             )
+        check_file(self.folder, weights.name)
         with self.importing():
             return read_model(self.experiment, self.params, weights)
 
@@ -197,11 +198,11 @@ def load_bundle(folder: str | Path) -> Bundle:
         True
     """
     folder = Path(folder)
+    configuration = read_configuration(folder)
     try:
-        configuration = json.loads((folder / "configuration.json").read_text(encoding="utf-8"))
         params = dict(configuration["params"])
         values = {name: float(value) for name, value in configuration["values"].items()}
-    except (OSError, ValueError, KeyError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise RunError(f"{folder} is not a bundle", next_step="Write one with: run.export(folder)") from error
     bundle = Bundle(folder, params, values)
     if not (folder / CARD).exists():

@@ -11,7 +11,8 @@ import onnx
 import pytest
 
 from tests.deploy.placement.systems import system
-from workbench.deploy.card import MODEL, sha256_of
+from workbench.bundle_manifest import sha256_of
+from workbench.deploy.card import MODEL
 from workbench.deploy.placement.cut_bundle import write_cut
 from workbench.deploy.placement.cut_choice import best_cut
 from workbench.deploy.placement.graph_cut import cuttable

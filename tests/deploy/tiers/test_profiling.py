@@ -8,7 +8,7 @@ import psutil
 import pytest
 
 from tests.deploy.trained import exported
-from workbench.deploy.card import sha256_of
+from workbench.bundle_manifest import sha256_of
 from workbench.deploy.placement.profile import read_profile
 from workbench.deploy.tiers.profiling import profile_stages
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from workbench.deploy.card import sha256_of
+from workbench.bundle_manifest import sha256_of
 from workbench.deploy.placement.cut_choice import best_cut
 from workbench.deploy.placement.profile import Profile, read_profile
 from workbench.deploy.placement.sending import ANSWER_BYTES, Sending

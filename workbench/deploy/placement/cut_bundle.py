@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from workbench.deploy.card import MODEL, sha256_of
+from workbench.deploy.card import MODEL
 from workbench.deploy.graph import onnx
 from workbench.deploy.onnx_export import TOLERANCE
 from workbench.deploy.placement.graph_cut import cuttable, dtype_of
-from workbench.deploy.placement.stages import EVIDENCE, Evidence, Stage, Stages
+from workbench.deploy.placement.stages import Evidence, Stage, Stages
 from workbench.deploy.predictor import open_session
 from workbench.errors import RunError
 
@@ -59,10 +59,8 @@ def write_cut(bundle: Path, is_there: np.ndarray, evidence: Evidence, folder: Pa
             for name, given, is_last in zip(names, values, [False, True][-num_parts:], strict=True)
         ),
         accuracy=accuracy, num_samples=len(found.is_correct),
-        files={name: sha256_of(folder / name) for name in (*names, EVIDENCE)},
     )  # fmt: skip
-    stages.write(folder)
-    return stages
+    return stages.write(folder)
 
 
 def _compare(whole: Path, parts: list[Path]) -> list[Any]:

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from workbench.bundle_manifest import check_listed, complete_export, sha256_of
 from workbench.errors import RunError
 from workbench.files import write_atomically
 
@@ -76,9 +77,13 @@ class Stages(_Part):
     num_samples: int = Field(ge=0)
     files: dict[str, str] = {}
 
-    def write(self, folder: Path) -> None:
-        """Write them into a bundle, all or nothing."""
-        write_atomically(folder / STAGES, self.model_dump_json(indent=2) + "\n")
+    def write(self, folder: Path) -> Stages:
+        """Write them, with the SHA-256 of their files in the bundle, all or nothing; return them so."""
+        names = [*(stage.file for stage in self.stages), EVIDENCE]
+        files = {name: sha256_of(folder / name) for name in names if (folder / name).exists()}
+        listed = self.model_copy(update={"files": files})
+        write_atomically(folder / STAGES, listed.model_dump_json(indent=2) + "\n")
+        return listed
 
 
 @dataclass(frozen=True)
@@ -147,16 +152,20 @@ def read_stages(folder: Path) -> Stages:
         RunError: If it has none, or they cannot be read.
     """
     path = folder / STAGES
+    complete_export(folder)
     try:
-        return Stages.model_validate(json.loads(path.read_text(encoding="utf-8")))
+        stages = Stages.model_validate(json.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError as error:
         raise RunError(
             f"{folder} has no {STAGES}: its model has no early exits, or takes columns of a table",
             next_step="Train a model with exits on samples that are one array, such as convnet with the "
             "parameter exits: 1, and export it with --format onnx.",
         ) from error
-    except (OSError, ValueError, ValidationError) as error:
+    except (OSError, ValueError, ValidationError, RecursionError) as error:
         raise RunError(f"{path} cannot be read: {error}", next_step="Export the model again.") from error
+    for stage in stages.stages:
+        check_listed(folder, STAGES, stages.files, stage.file)
+    return stages
 
 
 def read_evidence(folder: Path) -> Evidence:

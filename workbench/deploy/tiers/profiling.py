@@ -12,7 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from workbench.deploy.card import MODEL, read_card, sha256_of
+from workbench.bundle_manifest import sha256_of
+from workbench.deploy.card import MODEL, read_card
 from workbench.deploy.device import HERE, RUNNER, example_feeds, run_parcel
 from workbench.deploy.graph import Graph, onnx
 from workbench.deploy.placement.graph_cut import cuttable
