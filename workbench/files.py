@@ -68,7 +68,13 @@ def copy_into(source: Path, folder: Path, *, remove: Iterable[str] = ()) -> None
         prefix = f"{_UNFINISHED}{socket.gethostname()}-{os.getpid()}-"
         with tempfile.TemporaryDirectory(prefix=prefix, dir=folder, ignore_cleanup_errors=True) as name:
             prepared = Path(name, "prepared")
-            shutil.copytree(source, prepared / _CONTENT)
+            (prepared / _CONTENT).mkdir(parents=True)
+            for path in sorted(source.rglob("*")):
+                target = prepared / _CONTENT / path.relative_to(source)
+                if path.is_dir():
+                    target.mkdir()
+                else:
+                    shutil.copy2(path, target)
             (prepared / _REMOVED).write_text(json.dumps(sorted(remove)), encoding="utf-8")
             prepared.rename(folder / _DECIDED)
         finish_copy(folder)

@@ -13,7 +13,7 @@ from workbench.cli import place_run
 from workbench.deploy.placement.assembly import assemble
 from workbench.deploy.placement.links import HEADER_BYTES
 from workbench.deploy.placement.profile import FrameTiming, Profile, StageTiming
-from workbench.deploy.placement.stages import Stage, Stages
+from workbench.deploy.placement.stages import STAGES, Stage, Stages
 from workbench.deploy.placement.tiers_file import read_tiers
 from workbench.deploy.tiers.measured_run import Measured, Probes
 from workbench.deploy.tiers.prediction import Expected
@@ -125,7 +125,9 @@ def test_a_profile_without_frames_is_refused(shell: Shell) -> None:
 
 def test_a_profile_of_another_bundle_is_refused(shell: Shell) -> None:
     path = write_bundle(shell.folder)
-    (shell.folder / "bundle" / "stage_1.onnx").write_bytes(b"trained again")
+    bundle = shell.folder / "bundle"
+    (bundle / "stage_1.onnx").write_bytes(b"trained again")
+    Stages.model_validate_json((bundle / STAGES).read_text()).write(bundle)
     code, _, err = shell("place", "plan", str(path))
     assert code != 0
     assert "tiers.end.machine: its profile has no times of stage_1.onnx" in err

@@ -124,6 +124,7 @@ def test_what_is_no_bundle_is_refused(
 def test_a_model_of_a_table_is_refused_by_what_it_takes(folder: Path, tmp_path: Path) -> None:
     card = json.loads((folder / "small" / "card.json").read_text())
     card["inputs"] = [{"name": name, "kind": "number", "dtype": "float32"} for name in ("age", "size")]
+    card["statistics"] = {}
     (tmp_path / "table").mkdir()
     (tmp_path / "table" / "card.json").write_text(json.dumps(card))
     with pytest.raises(ExperimentError, match="takes columns of a table") as caught:
