@@ -85,6 +85,13 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="Read the token from this file; it is made if it does not exist.",
 )
+@click.option(
+    "--trusted-proxy",
+    "trusted_proxies",
+    multiple=True,
+    metavar="ADDRESS",
+    help="Let this proxy have all connections; any other address may have half of them. Repeatable.",
+)
 @click.option("--no-token", is_flag=True, help="Serve everybody on this machine; only on a loopback address.")
 @click.option(
     "--on",
@@ -110,7 +117,7 @@ if TYPE_CHECKING:
 def serve(
     bundles: tuple[str, ...], host: str, port: int, threads: int, max_batch: int, latency: str, queue: int,
     max_body: str, keep: float, keep_limit: str, token_file: Path | None, no_token: bool, place: str,
-    replicas: int | None, address: str | None, as_json: bool,
+    replicas: int | None, address: str | None, trusted_proxies: tuple[str, ...], as_json: bool,
 ) -> None:  # fmt: skip
     """Serve exported models over HTTP.
 
@@ -129,8 +136,13 @@ def serve(
     from workbench.errors import ArgumentError
     from workbench.formatting import duration_argument_s, parse_bytes
 
-    _check_place(place, replicas=replicas, address=address, port=port, keep=keep)
+    _check_place(
+        place, replicas=replicas, address=address, port=port, keep=keep, trusted_proxies=trusted_proxies
+    )
     process.check_packages()
+    from workbench.deploy.serving.connections import read_networks
+
+    networks = read_networks(trusted_proxies)
     folders = name_bundles(bundles)
     limits = Limits(
         threads=threads, max_batch=max_batch, queue_rows=queue, body_bytes=int(parse_bytes(max_body)),
@@ -175,12 +187,27 @@ def serve(
     shown_host, shown_port = process.address_of(listener)
     show(shown_host, shown_port)
     alerts = DriftAlerts(settings, url=f"http://{shown_host}:{shown_port}", notify=print_note)
-    process.serve(folders, versions, limits, listener=listener, token=token, notify=print_note, alerts=alerts)
+    process.serve(
+        folders,
+        versions,
+        limits,
+        listener=listener,
+        token=token,
+        notify=print_note,
+        alerts=alerts,
+        trusted_proxies=networks,
+    )
 
 
 def _check_place(
-    place: str, *, replicas: int | None, address: str | None, port: int, keep: float
-) -> None:  # fmt: skip
+    place: str,
+    *,
+    replicas: int | None,
+    address: str | None,
+    port: int,
+    keep: float,
+    trusted_proxies: tuple[str, ...],
+) -> None:
     """Refuse options that the place to serve would ignore."""
     if place == "here":
         for option, given in (("--replicas", replicas), ("--address", address)):
@@ -189,6 +216,8 @@ def _check_place(
         return
     if port == 0:
         raise click.UsageError("--on ray needs a port, as all nodes of the cluster listen on the same one.")
+    if trusted_proxies:
+        raise click.UsageError("--trusted-proxy is about connections to this process: leave out --on ray.")
     if keep:
         raise click.UsageError("--keep stores rows in the bundle on one machine, so it excludes --on ray.")
 
@@ -203,4 +232,6 @@ def _show(address: str, versions: Mapping[str, Version], token: Token | None, *,
         click.echo(f"serving  {name}, version {shown}: {address}/v1/{name}/predict")
     click.echo(f"page     {address}/")
     if token is not None:
-        click.echo(f"token    {token.path}" + (f": {token.secret}" if token.is_new else ""))
+        # Only a person at a terminal sees a new token: what is redirected ends in a log.
+        is_shown = token.is_new and sys.stdout.isatty()
+        click.echo(f"token    {token.path}" + (f": {token.secret}" if is_shown else ""))

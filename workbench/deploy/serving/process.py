@@ -17,7 +17,7 @@ import sys
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from workbench.deploy.packages import needs
 from workbench.deploy.serving.drift_alerts import DriftAlerts
@@ -26,8 +26,10 @@ from workbench.deploy.serving.tokens import Token
 from workbench.errors import ArgumentError, WorkbenchError
 from workbench.formatting import format_count
 
+if TYPE_CHECKING:
+    from workbench.deploy.serving.connections import Network
+
 _MAX_CONNECTIONS = 4096
-"""More are refused by the HTTP server itself, which knows neither this project's words nor when to retry."""
 _SPARE_FILES = 128
 """Open files that are left to everything but connections."""
 _BACKLOG = 512
@@ -92,6 +94,7 @@ def open_versions(bundles: Mapping[str, Path], limits: Limits) -> dict[str, Vers
 def serve(
     bundles: Mapping[str, Path], versions: Mapping[str, Version], limits: Limits, *, listener: socket.socket,
     token: Token | None, notify: Callable[[str], None], alerts: DriftAlerts,
+    trusted_proxies: tuple[Network, ...] = (),
 ) -> None:  # fmt: skip
     """Serve bundles until a signal ends it.
 
@@ -103,10 +106,12 @@ def serve(
         token: What a request must have; None for nothing.
         notify: Receives what the operator should know, in one line.
         alerts: Watches the models for drift.
+        trusted_proxies: Addresses that may have all connections, as they stand for many clients.
     """
     import uvicorn
 
     from workbench.deploy.serving.app import Service, make_app
+    from workbench.deploy.serving.connections import Connections, LimitedProtocol
 
     async def main() -> None:
         models = [
@@ -117,10 +122,11 @@ def serve(
             for name, folder in bundles.items()
         ]  # fmt: skip
         service = Service(models, limits, token)
+        connections = Connections(_allow_connections(), trusted_proxies)
         config = uvicorn.Config(
             make_app(service), log_level="error", access_log=False, server_header=False, lifespan="on",
-            limit_concurrency=_allow_connections(), backlog=_BACKLOG, timeout_graceful_shutdown=_GRACE_S,
-            timeout_keep_alive=_IDLE_S,
+            http=LimitedProtocol.of(connections), backlog=_BACKLOG, timeout_graceful_shutdown=_GRACE_S,
+            timeout_keep_alive=_IDLE_S, proxy_headers=False,
         )  # fmt: skip
         loop = asyncio.get_running_loop()
         tasks: set[asyncio.Task[None]] = set()
