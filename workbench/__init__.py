@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         Sampler,
         Training,
     )
+    from workbench.experiment.metric_declarations import metric
     from workbench.history import History, Trial
     from workbench.plan import Plan
     from workbench.programs.script_report import report
@@ -55,6 +56,7 @@ _HOMES = {
         "Budget", "Component", "Confirm", "Constraint", "EarlyStop", "Experiment", "Objective",
         "PlanSettings", "Resources", "Sampler", "Training",
     ),
+    "experiment.metric_declarations": ("metric",),
     "history": ("History", "Trial"),
     "plan": ("Plan",),
     "runs": (
@@ -104,6 +106,7 @@ __all__ = [
     "compare_table",
     "live",
     "load_bundle",
+    "metric",
     "report",
     "submit",
     "sweep",

@@ -19,7 +19,8 @@ export interface ComparedRun {
   /** A name that no other compared run has. */
   label: string;
   metric: string;
-  goal: "maximize" | "minimize";
+  /** None where nobody has declared which direction is better. */
+  goal: "maximize" | "minimize" | null;
   /** Seconds, epochs, numbers of trials, or seconds of all workers together. */
   x: Column;
   y: Column;

@@ -102,7 +102,8 @@ export interface ChartUpdate {
   axis: "step" | "epoch" | "time";
   x_title: string;
   y_title: string;
-  goal: "maximize" | "minimize";
+  /** None where nobody has declared which direction is better. */
+  goal: "maximize" | "minimize" | null;
   target: number | null;
   /** Trials with a curve, in drawing order. */
   shown: number[];
@@ -291,6 +292,8 @@ export interface TableColumn {
   key: string;
   label: string;
   kind: "number" | "state" | "param" | "value" | "progress";
+  /** Which direction is better; None where nobody has declared it. */
+  goal?: "maximize" | "minimize" | null;
   /** Whether no trial has a value in it. */
   is_empty?: boolean;
 }

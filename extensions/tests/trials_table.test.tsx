@@ -25,6 +25,25 @@ test("the table sorts the best values first, then the other way round", () => {
   assert.equal(state.view.table.descending, false, "parameters begin with the smallest");
 });
 
+test("the direction of a column is what it declares, never a guess from its name", () => {
+  const columns = [
+    ...buildTable().columns,
+    { key: "value:f1", label: "f1", kind: "value" as const, goal: "maximize" as const },
+    { key: "value:f1_loss", label: "f1_loss", kind: "value" as const, goal: "minimize" as const },
+    { key: "value:val_accuracy_gap", label: "val_accuracy_gap", kind: "value" as const },
+  ];
+  const { controller, state } = buildController({ run: buildRun(), table: buildTable({ columns }) });
+  render(<Trials controller={controller} />);
+  for (const [name, descending] of [
+    ["f1", true],
+    ["f1_loss", false],
+    ["val_accuracy_gap", false],
+  ] as const) {
+    fireEvent.click(screen.getByRole("button", { name }));
+    assert.deepEqual([state.view.table.sort, state.view.table.descending], [`value:${name}`, descending]);
+  }
+});
+
 test("trials are filtered by state at once, and by text after a pause", () => {
   mock.timers.enable({ apis: ["setTimeout"] });
   const { controller, state } = buildController({ run: buildRun(), table: buildTable() });

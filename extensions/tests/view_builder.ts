@@ -115,7 +115,7 @@ export function buildTable(change: Partial<TrialTable> = {}): TrialTable {
     columns: [
       { key: "number", label: "trial", kind: "number" },
       { key: "state", label: "state", kind: "state" },
-      { key: "value:val_accuracy", label: "val_accuracy", kind: "value" },
+      { key: "value:val_accuracy", label: "val_accuracy", kind: "value", goal: "maximize" },
       { key: "param:lr", label: "lr", kind: "param" },
     ],
     rows: [

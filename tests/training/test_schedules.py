@@ -59,7 +59,8 @@ def make(schedule: str, options: dict[str, Any], *, warmup: int = 0, metric: str
     goal = Objective(metric=metric, goal="maximize" if metric == "val_accuracy" else "minimize")
     return schedule_of(
         training, LR, Length(EPOCHS * STEPS, warmup, EPOCHS, EPOCHS), (goal,),
-        ["train_loss", "val_loss", "val_accuracy", "val_own"], Group(),
+        {"train_loss": "minimize", "val_loss": "minimize", "val_accuracy": "maximize", "val_own": None},
+        Group(),
     )  # fmt: skip
 
 

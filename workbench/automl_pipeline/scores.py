@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
 from workbench.automl_pipeline.targets import Task
 from workbench.errors import ArgumentError
+from workbench.experiment.goals import Goal
+from workbench.experiment.metric_declarations import goal_of
 from workbench.models.class_scores import ClassScore, f1, mean_score, recall
 from workbench.models.ranking import macro_roc_auc
 from workbench.refusals import closest
@@ -63,14 +64,19 @@ class Measure:
     Attributes:
         score: Measures predictions.
         goal: In which direction it is better.
-        objective: What trials report of it, and are compared by.
-        objective_goal: In which direction that is better.
+        objective: What trials report of it, and are compared by; its direction is declared once for all runs.
     """
 
     score: Score
-    goal: Literal["maximize", "minimize"]
+    goal: Goal
     objective: str
-    objective_goal: Literal["maximize", "minimize"]
+
+    @property
+    def objective_goal(self) -> Goal:
+        """In which direction what trials report is better."""
+        goal = goal_of(self.objective)
+        assert goal is not None
+        return goal
 
     def loss(self, predicted: np.ndarray, targets: np.ndarray) -> float:
         """Return the score as a loss: less is better, and none is below 0 where the best score is 1."""
@@ -80,17 +86,17 @@ class Measure:
 
 METRICS: dict[Task, dict[str, Measure]] = {
     "classification": {
-        "log_loss": Measure(_log_loss, "minimize", "val_loss", "minimize"),
-        "accuracy": Measure(_accuracy, "maximize", "val_accuracy", "maximize"),
-        "balanced_accuracy": Measure(_of_classes(recall), "maximize", "val_balanced_accuracy", "maximize"),
-        "macro_f1": Measure(_of_classes(f1), "maximize", "val_macro_f1", "maximize"),
-        "roc_auc": Measure(macro_roc_auc, "maximize", "val_roc_auc", "maximize"),
+        "log_loss": Measure(_log_loss, "minimize", "val_loss"),
+        "accuracy": Measure(_accuracy, "maximize", "val_accuracy"),
+        "balanced_accuracy": Measure(_of_classes(recall), "maximize", "val_balanced_accuracy"),
+        "macro_f1": Measure(_of_classes(f1), "maximize", "val_macro_f1"),
+        "roc_auc": Measure(macro_roc_auc, "maximize", "val_roc_auc"),
     },
     "regression": {
-        "rmse": Measure(_rmse, "minimize", "val_root_mean_squared_error", "minimize"),
-        "mae": Measure(_mae, "minimize", "val_mean_absolute_error", "minimize"),
+        "rmse": Measure(_rmse, "minimize", "val_root_mean_squared_error"),
+        "mae": Measure(_mae, "minimize", "val_mean_absolute_error"),
         # It orders the models of one fold as their squared error does.
-        "r2": Measure(_r2, "maximize", "val_loss", "minimize"),
+        "r2": Measure(_r2, "maximize", "val_loss"),
     },
 }
 _SHOWN: dict[Task, tuple[str, ...]] = {

@@ -41,6 +41,11 @@ class TrialPlanned(TrialEventHeader):
         description="Whether its model has blocks whose activations could be computed again; null where no "
         "model is trained by steps.",
     )
+    goals: dict[str, Literal["maximize", "minimize"]] = Field(
+        default_factory=dict,
+        description="In which direction metrics of other packages and of the user's own are better, as they "
+        "declare it, by reported name.",
+    )
 
 
 class TrialReported(TrialEventHeader):

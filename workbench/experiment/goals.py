@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Collection, Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field, model_validator
 from typing_extensions import Self
@@ -16,6 +16,7 @@ from typing_extensions import Self
 from workbench.errors import ExperimentError
 from workbench.experiment.setting_types import PositiveInt, Section
 
+Goal: TypeAlias = Literal["maximize", "minimize"]
 SIZE = "size_bytes"
 LATENCY = "latency_s"
 MODEL_COSTS = (SIZE, LATENCY)
@@ -56,7 +57,7 @@ class Objective(Section):
     """
 
     metric: str = Field(min_length=1, description="Name of a reported metric.")
-    goal: Literal["maximize", "minimize"]
+    goal: Goal
     target: float | None = Field(default=None, description="End the run when a trial reaches this value.")
     value: Annotated[Literal["returned", "last", "best"] | MeanLast, BeforeValidator(_parse_value)] = Field(
         default="returned",

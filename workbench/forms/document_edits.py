@@ -28,7 +28,8 @@ def follow_task(document: Document, touched: Collection[str]) -> list[str]:
     Returns:
         What was replaced, as sentences.
     """
-    from workbench.models import METRICS, default_metrics, goal_of
+    from workbench.experiment.metric_declarations import goal_of
+    from workbench.models import METRICS, default_metrics
 
     parts = {path.partition(".")[0] for path in touched}
     objectives, task = document.get("objectives"), task_of_document(document)
@@ -43,7 +44,7 @@ def follow_task(document: Document, touched: Collection[str]) -> list[str]:
         if metric in measured or metric.removeprefix("val_") not in METRICS or not free:
             continue
         new = free.pop(0)
-        goal = goal_of(new.removeprefix("val_")) or "minimize"
+        goal = goal_of(new)
         kept = {key: value for key, value in objective.items() if key == "value"}
         objectives[index] = {"metric": new, "goal": goal, **kept}
         notes.append(f"The objective is now to {goal} {new}: {metric} is not measured for this data.")

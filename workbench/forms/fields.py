@@ -214,11 +214,9 @@ def _alerts(document: Document) -> Section:
 
 def _new_item(kind: type[BaseModel], metric: str) -> dict[str, Any]:
     """Return what a new item starts with; settings only the user can know are left out, and reported."""
-    from workbench.experiment.goals import MODEL_COSTS
-    from workbench.models import goal_of
-    from workbench.sweeps.measured_metrics import LOOP_METRICS
+    from workbench.experiment.metric_declarations import goal_of
 
-    goal = "minimize" if metric in (*LOOP_METRICS, *MODEL_COSTS) else goal_of(metric.removeprefix("val_"))
+    goal = goal_of(metric)
     has_goal = goal is not None and "goal" in kind.model_fields
     return {"metric": metric, "goal": goal} if has_goal else {"metric": metric}
 

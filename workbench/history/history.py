@@ -32,11 +32,14 @@ from workbench.events import (
     RunStateChanged,
     SettingsChanged,
     SharingMeasured,
+    TrialPlanned,
     TrialProposed,
     TrialState,
 )
 from workbench.experiment import Budget, Experiment, Objective
 from workbench.experiment.changing import change, values_of
+from workbench.experiment.goals import Goal
+from workbench.experiment.metric_declarations import goal_in
 from workbench.experiment.search_changes import SEARCH, covering, with_changes
 from workbench.history.alert import Alert
 from workbench.history.choices import chosen_or_best
@@ -75,6 +78,8 @@ class History:
         self.result: dict[str, JsonValue] | None = None
         """The model that an automatic run chose at its end, as `wb.AutoML.to_json` returns it."""
         self.trials: dict[int, Trial] = {}
+        self.declared_goals: dict[str, Goal] = {}
+        """In which direction metrics of other packages and of the user's own are better, as they declare."""
         self.alerts: dict[int, Alert] = {}
         self.chosen_trial: int | None = None  # by hand: a label of the run, as no event knows it
         self.drivers: list[DriverStarted] = []
@@ -149,8 +154,18 @@ class History:
                 pass
         self._note_time(event.time_unix_s)
 
+    def goal_of(self, metric: str) -> Goal | None:
+        """Return in which direction a metric is better; None where nobody has declared one.
+
+        Args:
+            metric: What trials report.
+        """
+        return goal_in(self.experiment, metric, self.declared_goals)
+
     def _apply_to_trial(self, trial: Trial, event: TrialEvent) -> None:
         had_ended = trial.finished
+        if isinstance(event, TrialPlanned):
+            self.declared_goals.update(event.goals)
         apply_to_trial(trial, event)
         if had_ended or trial.finished:
             self._standings.changed.add(trial.configuration)

@@ -6,10 +6,11 @@ import contextlib
 from collections.abc import Sequence
 from dataclasses import asdict
 
+from workbench.experiment.goals import Goal
 from workbench.live_feed.frames import Numbers
 from workbench.live_feed.protocol import ComparedFact, ComparedRun, Comparison, ComparisonQuery
 from workbench.live_feed.run_tail import RunTail
-from workbench.plots.prepare_comparison import AXIS_TITLES, prepare_best_so_far
+from workbench.plots.prepare_comparison import AXIS_TITLES, goal_in_any, prepare_best_so_far
 from workbench.runs.comparison_table import Side, comparison_rows, labels_of
 
 _MAX_FACTS = 300
@@ -28,11 +29,12 @@ def comparison(tails: Sequence[RunTail], query: ComparisonQuery, numbers: Number
             stack.enter_context(tail.lock)
         sides = [Side(tail.row, tail.data.history) for tail in tails]
         first = (item.metric for side in sides for item in side.history.objectives)
+        goal = goal_in_any((side.history for side in sides), query.metric or None)
         further = (name for tail in tails for name in tail.data.series.metrics)
         return Comparison(
             axis=query.axis, x_title=AXIS_TITLES[query.axis],
             runs=tuple(
-                _compared(tail, label, query, numbers)
+                _compared(tail, label, query, goal, numbers)
                 for tail, label in zip(tails, labels_of(sides), strict=True)
             ),
             metrics=tuple(dict.fromkeys([*first, *further])),
@@ -40,10 +42,12 @@ def comparison(tails: Sequence[RunTail], query: ComparisonQuery, numbers: Number
         )  # fmt: skip
 
 
-def _compared(tail: RunTail, label: str, query: ComparisonQuery, numbers: Numbers) -> ComparedRun:
+def _compared(
+    tail: RunTail, label: str, query: ComparisonQuery, goal: Goal | None, numbers: Numbers
+) -> ComparedRun:
     data = tail.cached(
-        ("comparison", query.metric, query.axis),
-        lambda: prepare_best_so_far(tail.data, metric=query.metric or None, axis=query.axis),
+        ("comparison", query.metric, query.axis, goal),
+        lambda: prepare_best_so_far(tail.data, metric=query.metric or None, axis=query.axis, goal=goal),
         every_s=1.0,
     )
     return ComparedRun(

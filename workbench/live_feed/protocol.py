@@ -18,6 +18,7 @@ from workbench.advisor.advice_card import AdviceCard
 from workbench.errors import Problem
 from workbench.events import RunState, TrialState
 from workbench.experiment.changing import Setting
+from workbench.experiment.goals import Goal
 from workbench.live_feed.action_messages import Json, Name, Offer
 from workbench.live_feed.attached import AttachedFile
 from workbench.live_feed.chosen_model import Candidates, ChosenModel
@@ -163,7 +164,7 @@ class RunItem(_Response):
     spark: tuple[float, ...] = Field(
         default=(), description="The best value so far, in the order in which trials ended; thinned."
     )
-    goal: Literal["maximize", "minimize"] = "maximize"
+    goal: Goal = "maximize"
     version: int | None = Field(default=None, description="Of its experiment, if its name has several.")
 
 
@@ -256,7 +257,7 @@ class ChartUpdate(_Response):
     axis: Literal["step", "epoch", "time"]
     x_title: str
     y_title: str
-    goal: Literal["maximize", "minimize"]
+    goal: Goal | None = Field(description="None where nobody has declared which direction is better.")
     target: float | None
     shown: tuple[int, ...] = Field(description="Trials with a curve, in drawing order.")
     states: tuple[TrialState, ...] = Field(description="States of these trials, in the same order.")
@@ -275,7 +276,7 @@ class ComparedRun(_Response):
     run_id: str
     label: str = Field(description="A name that no other compared run has.")
     metric: str
-    goal: Literal["maximize", "minimize"]
+    goal: Goal | None = Field(description="None where nobody has declared which direction is better.")
     x: Column = Field(description="Seconds, epochs, numbers of trials, or seconds of all workers together.")
     y: Column
 
@@ -306,6 +307,9 @@ class TableColumn(_Response):
     key: str
     label: str
     kind: Literal["number", "state", "param", "value", "progress"]
+    goal: Goal | None = Field(
+        default=None, description="Which direction is better; None where nobody has declared it."
+    )
     is_empty: bool = Field(default=False, description="Whether no trial has a value in it.")
 
 

@@ -160,7 +160,7 @@ def _columns(history: History, metrics: list[str]) -> list[TableColumn]:
     columns = [
         TableColumn(key="number", label="trial", kind="number"),
         TableColumn(key="state", label="state", kind="state"),
-        *(TableColumn(key=f"value:{name}", kind="value",
+        *(TableColumn(key=f"value:{name}", kind="value", goal=history.goal_of(name),
                       label=name_apart("values", shown_as(history.experiment, name)[0], params))
           for name in metrics),
         *(TableColumn(key=f"param:{name}", label=name_apart("params", name, metrics), kind="param")

@@ -7,11 +7,11 @@ Optimisers, the training loop and devices are left to training; data to the data
 
 from __future__ import annotations
 
-from typing import Literal
-
+from workbench.experiment import metric_declarations as declarations
+from workbench.experiment.metric_declarations import Task
 from workbench.registry import Registry
 
-Task = Literal["classification", "regression", "language_model", "detection", "other"]
+__all__ = ["LOSSES", "METRICS", "MODELS", "Task", "default_loss", "default_metrics", "fits_task"]
 
 MODELS = Registry(
     "model",
@@ -34,56 +34,16 @@ MODELS = Registry(
 
 LOSSES = Registry(
     "loss",
-    {
-        "cross_entropy": "workbench.models.losses:cross_entropy",
-        "mean_squared_error": "workbench.models.losses:mean_squared_error",
-        "mean_absolute_error": "workbench.models.losses:mean_absolute_error",
-        "huber": "workbench.models.losses:huber",
-        "detection": "workbench.models.detector:detection_loss",
-        "model": "workbench.models.losses:of_model",
-    },
+    {item.name: item.reference for item in declarations.LOSSES if item.reference},
     group="workbench.losses",
 )
 
 METRICS = Registry(
     "metric",
-    {
-        "accuracy": "workbench.models.metrics:ACCURACY",
-        "top5_accuracy": "workbench.models.metrics:TOP5_ACCURACY",
-        "mean_squared_error": "workbench.models.metrics:MEAN_SQUARED_ERROR",
-        "root_mean_squared_error": "workbench.models.metrics:ROOT_MEAN_SQUARED_ERROR",
-        "mean_absolute_error": "workbench.models.metrics:MEAN_ABSOLUTE_ERROR",
-        "perplexity": "workbench.models.metrics:PERPLEXITY",
-        "macro_f1": "workbench.models.metrics:MACRO_F1",
-        "balanced_accuracy": "workbench.models.metrics:BALANCED_ACCURACY",
-        "roc_auc": "workbench.models.metrics:ROC_AUC",
-        "mean_iou": "workbench.models.metrics:MEAN_IOU",
-        "mean_average_precision": "workbench.models.detector:MEAN_AVERAGE_PRECISION",
-    },
+    {item.name: item.reference for item in declarations.METRICS if item.reference},
     group="workbench.metrics",
 )
 
-_CLASSES: tuple[Task, ...] = ("classification", "language_model")
-_TASKS: dict[str, tuple[Task, ...]] = {
-    "accuracy": _CLASSES,
-    "top5_accuracy": _CLASSES,
-    "perplexity": _CLASSES,
-    "macro_f1": _CLASSES,
-    "balanced_accuracy": _CLASSES,
-    "roc_auc": ("classification",),
-    "mean_iou": _CLASSES,
-    "cross_entropy": _CLASSES,
-    "mean_squared_error": ("regression",),
-    "root_mean_squared_error": ("regression",),
-    "mean_absolute_error": ("regression",),
-    "huber": ("regression",),
-    "detection": ("detection",),
-    "mean_average_precision": ("detection",),
-}
-_MAXIMIZED = (
-    "accuracy", "top5_accuracy", "macro_f1", "balanced_accuracy", "roc_auc", "mean_iou",
-    "mean_average_precision",
-)  # fmt: skip
 _DEFAULT_LOSSES: dict[Task, str] = {
     "classification": "cross_entropy",
     "regression": "mean_squared_error",
@@ -102,12 +62,8 @@ _DEFAULT_METRICS: dict[Task, tuple[str, ...]] = {
 
 def fits_task(name: str, task: Task) -> bool:
     """Return whether a named loss or metric can be computed for a task; unknown ones always can."""
-    return task in _TASKS.get(name, (task,))
-
-
-def goal_of(metric: str) -> Literal["maximize", "minimize"] | None:
-    """Return in which direction a named metric or loss is better; None for those of other packages."""
-    return None if metric not in _TASKS else "maximize" if metric in _MAXIMIZED else "minimize"
+    declaration = declarations.declaration_of(name)
+    return declaration is None or not declaration.tasks or task in declaration.tasks
 
 
 def default_loss(task: Task) -> str:

@@ -16,6 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from workbench.errors import ExperimentError
+from workbench.experiment.goals import Goal
+from workbench.experiment.metric_declarations import declared_goal
 from workbench.models import LOSSES, METRICS, Task, default_loss, default_metrics
 from workbench.models.configurations import configure
 from workbench.models.construction import construct
@@ -126,7 +128,8 @@ def load_metrics(
         else {reference.rpartition(":")[2].rpartition(".")[2]: reference for reference in chosen}
     )
     loaded = {
-        name: _as_metric(_load(METRICS, reference, f"metrics.{name}")) for name, reference in by_name.items()
+        name: _as_metric(_load(METRICS, reference, f"metrics.{name}"), f"metrics.{name}")
+        for name, reference in by_name.items()
     }
     return {
         name: metric.of_targets_divided_by(target_scale) if isinstance(metric, Metric) else metric
@@ -134,12 +137,23 @@ def load_metrics(
     }
 
 
-def _as_metric(found: AnyMetric | Callable[..., Any]) -> AnyMetric:
+def declared_goals(metrics: Mapping[str, AnyMetric]) -> dict[str, Goal]:
+    """Return in which direction metrics declare themselves to be better, by the name that trials report.
+
+    Args:
+        metrics: What is measured on validation, by name.
+    """
+    return {f"val_{name}": metric.goal for name, metric in metrics.items() if metric.goal is not None}
+
+
+def _as_metric(found: AnyMetric | Callable[..., Any], field: str) -> AnyMetric:
+    goal = declared_goal(found, field)
     if isinstance(found, AnyMetric):
         return found
     kind = found.func if isinstance(found, functools.partial) else found
     if callable(getattr(kind, "update", None)) and callable(getattr(kind, "compute", None)):
-        return WholeMetric(found if inspect.isclass(kind) else functools.partial(copy.deepcopy, found))
+        make = found if inspect.isclass(kind) else functools.partial(copy.deepcopy, found)
+        return WholeMetric(make, goal=goal)
 
     def measure(outputs: Any, targets: Any) -> tuple[Tensor, int | Tensor]:
         measured = found(outputs, targets)
@@ -149,7 +163,7 @@ def _as_metric(found: AnyMetric | Callable[..., Any]) -> AnyMetric:
         mean = torch.as_tensor(measured)  # it may be a number, as scikit-learn returns
         return mean_over_samples(lambda *_: mean).measure(outputs, targets)
 
-    return Metric(measure)
+    return Metric(measure, goal=goal)
 
 
 def _load(registry: Registry, reference: Any, field: str) -> Any:

@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from workbench.errors import ExperimentError
+from workbench.experiment.goals import Goal
 from workbench.models import class_scores
 from workbench.models.calls import num_samples, output_in
 from workbench.models.losses import listed, paired
@@ -46,11 +47,14 @@ class Metric:
             on the device, so that an evaluation waits for the device only once, and so may the count be.
         finish: What turns the mean over all predictions into the metric.
         power_of_unit: 1 where it has the unit of the targets, 2 where it has its square, 0 where it has none.
+        goal: In which direction a metric of another package is better; those of the workbench are declared in
+            `experiment.metric_declarations`.
     """
 
     measure: Callable[[Any, Any], tuple[Tensor, int | Tensor]]
     finish: Callable[[float], float] = _same
     power_of_unit: int = 0
+    goal: Goal | None = None
 
     def of_targets_divided_by(self, scale: float) -> Metric:
         """Return the metric in the unit of the target, for targets that were standardised.
@@ -69,10 +73,12 @@ class WholeMetric:
     Attributes:
         make: Makes an object with `update(outputs, targets)`, called for each batch, and `compute()`.
         reads_classes: Whether the predicted classes are enough in place of outputs, which are much larger.
+        goal: As that of `Metric`.
     """
 
     make: Callable[[], Any]
     reads_classes: bool = False
+    goal: Goal | None = None
 
     def compute(self, batches: Iterable[tuple[Any, Any]]) -> float:
         """Return the value over some batches of outputs and targets.

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from workbench.plots.series import Axis, Curve, Floats, Goal
+from workbench.experiment.goals import Goal
+from workbench.plots.series import Axis, Curve, Floats
 from workbench.plots.thinning import MIN_POINTS, thin_indices
 
 
@@ -36,7 +37,7 @@ class Bundle:
     """The curves of one metric, bounded: the best ones one by one, all of them as a band.
 
     Attributes:
-        curves: At most `max_curves`, best first.
+        curves: At most `max_curves`, best first; an even selection where no direction is better.
         band: Quantiles over all trials, or None over time and where every trial has its own curve.
         best: Two columns, x and the best value of any trial up to there: the corners of a step function.
         num_trials: How many trials reported the metric.
@@ -51,7 +52,7 @@ class Bundle:
 def bundle(
     curves: Sequence[Curve],
     axis: Axis,
-    goal: Goal,
+    goal: Goal | None,
     *,
     max_curves: int = 60,
     max_points: int = 20_000,
@@ -64,7 +65,8 @@ def bundle(
     Args:
         curves: One curve a trial.
         axis: What they will be drawn over.
-        goal: Which direction is better; NaN and infinity are never better.
+        goal: Which direction is better; NaN and infinity are never better. Where nobody has declared one, no
+            value is the best so far.
         max_curves: How many trials are kept one by one.
         max_points: Points in all kept curves together.
         always: Trials to keep regardless of their values.
@@ -75,10 +77,8 @@ def bundle(
         The bounded curves.
     """
     usable = [usable for curve in curves if len(usable := _where_known(curve, axis))]
-    sign = 1.0 if goal == "maximize" else -1.0
     wanted, excluded = set(always), set(never_best)
-    ranked = sorted(usable, key=lambda curve: (curve.trial not in wanted, -_peak(sign * curve.value)))
-    kept = ranked[:max_curves]
+    kept = _kept(usable, goal, wanted, max_curves)
     points_each = max(max_points // max(len(kept), 1), MIN_POINTS)
     # Trials run one after another: over time, quantiles would mix the start of one with the end of another.
     band = _band(usable, axis) if len(usable) > max_curves and axis != "time" else None
@@ -86,7 +86,7 @@ def bundle(
         curves=tuple(curve.thinned(points_each) for curve in kept),
         band=band,
         best=_best_so_far(
-            [curve for curve in usable if curve.trial not in excluded], axis, sign, values or {}
+            [curve for curve in usable if curve.trial not in excluded], axis, goal, values or {}
         ),
         num_trials=len(usable),
     )
@@ -97,17 +97,39 @@ def _where_known(curve: Curve, axis: Axis) -> Curve:
     return curve if known.all() else Curve(curve.trial, curve.metric, curve.points[known])
 
 
+def _kept(curves: list[Curve], goal: Goal | None, wanted: set[int], max_curves: int) -> list[Curve]:
+    """Return the curves that are drawn one by one: those that are wanted, then the best."""
+    first = [curve for curve in curves if curve.trial in wanted]
+    others = [curve for curve in curves if curve.trial not in wanted]
+    num_free = max(max_curves - len(first), 0)
+    if goal is None:
+        places = (
+            np.linspace(0, len(others) - 1, num_free).round()
+            if len(others) > num_free
+            else range(len(others))
+        )
+        return [*first[:max_curves], *(others[int(place)] for place in places)]
+    sign = 1.0 if goal == "maximize" else -1.0
+    ranked = [sorted(part, key=lambda curve: -_peak(sign * curve.value)) for part in (first, others)]
+    return [*ranked[0], *ranked[1]][:max_curves]
+
+
 def _peak(values: Floats) -> float:
     finite = values[np.isfinite(values)]
     return float(finite.max()) if len(finite) else -math.inf
 
 
 def _best_so_far(
-    curves: Sequence[Curve], axis: Axis, sign: float, values_of: Mapping[int, float], max_points: int = 1000
+    curves: Sequence[Curve],
+    axis: Axis,
+    goal: Goal | None,
+    values_of: Mapping[int, float],
+    max_points: int = 1000,
 ) -> Floats:
     """Walk along the axis over all curves and note each x at which the best value improves."""
-    if not curves:
+    if not curves or goal is None:
         return np.empty((0, 2))
+    sign = 1.0 if goal == "maximize" else -1.0
     ceilings = {trial: sign * value for trial, value in values_of.items()}
     climbs = [
         _climb(curve.x(axis), np.minimum(sign * curve.value, ceilings.get(curve.trial, math.inf)))

@@ -217,7 +217,7 @@ def draw_curves(data: CurvesData, *, title: str) -> go.Figure:
     figure.update_yaxes(title_text=data.y_title, range=data.y_range)
     if data.num_cut:
         # Inside, where they are cut off: above, a narrow figure has its legend.
-        edge = "top" if data.goal == "minimize" else "bottom"
+        edge = "bottom" if data.goal == "maximize" else "top"
         figure.add_annotation(
             text=f"{format_count(data.num_cut, 'point')} outside the axis", showarrow=False,
             x=1, y=1 if edge == "top" else 0, xref="paper", yref="paper", xanchor="right", yanchor=edge,

@@ -13,6 +13,7 @@ from workbench.plots.prepare_comparison import (
     AXIS_TITLES,
     BestSoFarData,
     ComparisonAxis,
+    goal_in_any,
     prepare_best_so_far,
 )
 from workbench.plots.run_data import RunData
@@ -31,8 +32,16 @@ def draw_comparison(
         metric: A metric; the default is the first objective of each run.
         axis: "time", "epoch", "trial" or "cost", the time of all workers together.
     """
-    prepared = {name: prepare_best_so_far(run, metric=metric, axis=axis) for name, run in runs.items()}
+    goal = goal_in_any((run.history for run in runs.values()), metric)
+    prepared = {
+        name: prepare_best_so_far(run, metric=metric, axis=axis, goal=goal) for name, run in runs.items()
+    }
     longest = max((x for data in prepared.values() for x in data.x), default=None)
+    if all(data.goal is None for data in prepared.values()):
+        return show_message(
+            new_figure("Best so far, by run"),
+            f"Nobody has declared whether more or less of {short(str(metric), 40)} is better.",
+        )
     if longest is None:
         return show_message(new_figure("Best so far, by run"), "No trial has reported anything yet.")
     is_duration = axis in ("time", "cost")
@@ -59,7 +68,7 @@ def draw_comparison(
     figure.update_xaxes(rangemode="tozero")
     figure.update_xaxes(title_text=title, row=len(metrics), col=1)
     for row, one in enumerate(metrics, start=1):
-        goal = next(data.goal for data in prepared.values() if data.metric == one)
+        goal = next(data.goal for data in prepared.values() if data.metric == one and data.goal)
         better = "higher" if goal == "maximize" else "lower"
         figure.update_yaxes(title_text=f"{short(one, 40)} ({better} is better)", row=row, col=1)
     return figure

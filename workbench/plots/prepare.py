@@ -16,10 +16,11 @@ import numpy as np
 
 from workbench.errors import ExperimentError
 from workbench.events import TrialState
+from workbench.experiment.goals import Goal
 from workbench.history import History
 from workbench.plots.curve_bands import bundle
 from workbench.plots.run_data import RunData
-from workbench.plots.series import AXES, THROUGHPUT, Axis, Curve, Floats, Goal
+from workbench.plots.series import AXES, THROUGHPUT, Axis, Curve, Floats
 
 Values = tuple[float | None, ...]
 
@@ -56,7 +57,7 @@ class CurvesData:
         best_trial: The trial to highlight, if it is among the lines.
         best_x: Where the best value so far changes.
         best_y: The best value so far from there on.
-        goal: Which way is better.
+        goal: Which way is better; None where nobody has declared it.
         target: The target value of the objective.
         band: All trials, where there are too many for lines.
         y_range: The range of the axis, if outliers would compress all other values.
@@ -71,7 +72,7 @@ class CurvesData:
     x_title: str
     y_title: str
     lines: tuple[Line, ...]
-    goal: Goal
+    goal: Goal | None
     best_trial: int | None
     best_x: Values = ()
     best_y: Values = ()
@@ -117,7 +118,7 @@ def prepare_convergence(
         run,
         curves,
         axis or default_axis(curves),
-        goal_of(run, metric),
+        run.history.goal_of(metric),
         best_trial=_best_number(run, metric),
         max_curves=max_curves,
         chosen=chosen,
@@ -136,12 +137,6 @@ def _best_number(run: RunData, metric: str) -> int | None:
     history = run.history
     best = history.best() if len(history.objectives) == 1 else history.extremes().get(metric)
     return None if best is None else best.number
-
-
-def goal_of(run: RunData, metric: str) -> Goal:
-    """Return which direction of a metric is better; for one that is no objective, by its name."""
-    goals: dict[str, Goal] = {item.metric: item.goal for item in run.experiment.objectives}
-    return goals.get(metric, "minimize" if "loss" in metric else "maximize")
 
 
 def prepare_throughput(
@@ -190,13 +185,13 @@ def time_unit(longest_s: float) -> tuple[str, float]:
 
 
 def readable_range(
-    values: Floats, goal: Goal, target: float | None
+    values: Floats, goal: Goal | None, target: float | None
 ) -> tuple[tuple[float, float] | None, int]:
     """Cut off the bad side of an axis if a few outliers there would compress all other values.
 
     Args:
         values: What is drawn; NaN and infinity do not count.
-        goal: Which direction is better.
+        goal: Which direction is better; None where that is unknown, and either side may be cut off.
         target: A value that must stay visible.
 
     Returns:
@@ -212,8 +207,10 @@ def readable_range(
         return None, 0
     if goal == "minimize":
         low, high = min(low, target if target is not None else low), tail_high
-    else:
+    elif goal == "maximize":
         low, high = tail_low, max(high, target if target is not None else high)
+    else:
+        low, high = tail_low, tail_high
     margin = 0.05 * (high - low)
     shown = (low - margin, high + margin)
     return shown, int(((values < shown[0]) | (values > shown[1])).sum())
@@ -223,7 +220,7 @@ def _curves_data(
     run: RunData,
     curves: Sequence[Curve],
     axis: Axis,
-    goal: Goal,
+    goal: Goal | None,
     *,
     best_trial: int | None,
     max_curves: int,

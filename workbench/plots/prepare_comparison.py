@@ -7,16 +7,18 @@ As in `prepare`: plain values, all decisions made here. What else differs betwee
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
-from workbench.history import Trial
+from workbench.experiment.goals import Goal
+from workbench.history import History, Trial
 from workbench.plots.curve_bands import bundle
-from workbench.plots.prepare import goal_of, never_best, values_of_complete
+from workbench.plots.prepare import never_best, values_of_complete
 from workbench.plots.run_data import RunData
-from workbench.plots.series import Floats, Goal
+from workbench.plots.series import Floats
 
 ComparisonAxis = Literal["time", "epoch", "trial", "cost"]
 COMPARISON_AXES: tuple[ComparisonAxis, ...] = ("time", "epoch", "trial", "cost")
@@ -38,23 +40,31 @@ class BestSoFarData:
     """
 
     metric: str
-    goal: Goal
+    goal: Goal | None
     x: tuple[float, ...]
     y: tuple[float, ...]
 
 
 def prepare_best_so_far(
-    run: RunData, *, metric: str | None = None, axis: ComparisonAxis = "time"
+    run: RunData,
+    *,
+    metric: str | None = None,
+    axis: ComparisonAxis = "time",
+    goal: Goal | None = None,
 ) -> BestSoFarData:
     """Prepare the best value so far of one metric.
 
     Args:
         run: The run.
-        metric: A metric; the default is the first objective. Without a report of it there are no points.
+        metric: A metric; the default is the first objective. There are no points without a report
+            of it, and none where nobody has declared which direction of it is better.
         axis: Over time, the epochs of the trials, their numbers, or the time of all workers together.
+        goal: Which direction of the metric is better, where this run does not declare it but another does.
     """
     metric = metric or run.experiment.objectives[0].metric
-    goal = goal_of(run, metric)
+    goal = run.history.goal_of(metric) or goal
+    if goal is None:
+        return BestSoFarData(metric, None, (), ())
     if axis == "trial":
         return BestSoFarData(metric, goal, *_by_trial(run, metric, goal))
     best = bundle(
@@ -63,6 +73,14 @@ def prepare_best_so_far(
     ).best  # fmt: skip
     x = worker_time_s(run, best[:, 0]) if axis == "cost" else best[:, 0]
     return BestSoFarData(metric, goal, tuple(map(float, x)), tuple(map(float, best[:, 1])))
+
+
+def goal_in_any(histories: Iterable[History], metric: str | None) -> Goal | None:
+    """Return in which direction a metric is better, as the first of some runs declares that declares it."""
+    for history in histories:
+        if metric is not None and (goal := history.goal_of(metric)) is not None:
+            return goal
+    return None
 
 
 def worker_time_s(run: RunData, times_s: Floats) -> Floats:

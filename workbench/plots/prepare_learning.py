@@ -15,13 +15,14 @@ import numpy as np
 
 from workbench.advisor.stored_advice import Interval, finite, mapping, rows, stored_plan
 from workbench.events import CandidateTried
+from workbench.experiment.goals import Goal
 from workbench.formatting import format_duration, format_number
 from workbench.performance.noise import critical_batch
 from workbench.plan import PartialPlan
 from workbench.plots.prepare import Values, time_unit
 from workbench.plots.prepare_advice import Fit, Point, Points, scaled
 from workbench.plots.run_data import RunData
-from workbench.plots.series import Curve, Floats, Goal
+from workbench.plots.series import Curve, Floats
 
 MAX_TRIALS = 20
 

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from workbench.experiment.goals import Goal
 from workbench.history import Trial
 from workbench.plots.parameter_axes import ParameterAxis, ParameterLayout, searched
 from workbench.plots.prepare_trials import title_of
 from workbench.plots.run_data import RunData
-from workbench.plots.series import Goal
 
 MAX_PAIRED = 4
 _MAX_TRIALS = 1000

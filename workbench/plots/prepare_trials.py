@@ -16,6 +16,7 @@ import numpy as np
 from workbench.errors import ExperimentError
 from workbench.events import TrialState
 from workbench.experiment import Objective
+from workbench.experiment.goals import Goal
 from workbench.history import Trial
 from workbench.history.choices import chosen_by_hand
 from workbench.history.compression import base_values
@@ -23,7 +24,6 @@ from workbench.history.failures import reason_of
 from workbench.plots.parameter_axes import ParameterAxis, ParameterLayout, Scale, searchable, searched
 from workbench.plots.prepare import Values, readable_range, time_unit
 from workbench.plots.run_data import RunData
-from workbench.plots.series import Goal
 
 MAX_TRIALS = 1000
 

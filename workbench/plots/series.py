@@ -22,7 +22,6 @@ from workbench.history.reports import Floats, NumberColumn, Reports
 from workbench.plots.thinning import MIN_POINTS, thin_indices
 
 Axis = Literal["step", "epoch", "time"]
-Goal = Literal["maximize", "minimize"]
 
 AXES: tuple[Axis, ...] = ("step", "epoch", "time")
 THROUGHPUT = "samples_per_s"

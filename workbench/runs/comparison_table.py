@@ -126,9 +126,12 @@ def _results(sides: Sequence[Side], best: Sequence[Trial | None]) -> list[Compar
 
 def _best_values(sides: Sequence[Side]) -> list[ComparisonRow]:
     """Return the best value of each objective; which run has the best one, where several have any."""
-    goals = {item.metric: item.goal for side in sides for item in side.history.objectives}
+    metrics = dict.fromkeys(item.metric for side in sides for item in side.history.objectives)
     rows = []
-    for metric, goal in goals.items():
+    for metric in metrics:
+        goals = {goal for side in sides if (goal := side.history.goal_of(metric)) is not None}
+        goal = goals.pop()
+        is_disputed = bool(goals)  # what one run maximises another one minimises, so neither is better
         sign = 1.0 if goal == "maximize" else -1.0
         extremes = [side.history.extremes().get(metric) for side in sides]
         values = [None if trial is None else trial.values[metric] for trial in extremes]
@@ -138,7 +141,7 @@ def _best_values(sides: Sequence[Side]) -> list[ComparisonRow]:
             ComparisonRow(
                 "result", f"best {metric}",
                 tuple(None if value is None else format_number(value) for value in values),
-                best=places[0] if len(known) > 1 and len(places) == 1 else None,
+                best=places[0] if len(known) > 1 and len(places) == 1 and not is_disputed else None,
             )
         )  # fmt: skip
     return rows

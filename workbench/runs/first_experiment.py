@@ -138,6 +138,7 @@ def experiment_for(path: Path) -> FirstExperiment:
         f"command: {_yaml(command)}",
         f"# The script seems to print: {', '.join(metrics[:8])}." if metrics
         else "# No printed metric was found in the script: name one that it writes.",
+        f"# Check the goal: it is guessed from the name {metric}.",
         f"objectives: [{{metric: {_yaml(metric)}, goal: {goal}}}]",
         *(["search:"] if searched else ["search: {}"]),
         *(f"  {_yaml(name)}: {domain}" for name, domain in searched.items()),

@@ -10,6 +10,7 @@ from workbench.errors import ExperimentError
 from workbench.experiment import Component, Experiment
 from workbench.experiment.federated import client_metrics
 from workbench.experiment.goals import MODEL_COSTS, Constraint
+from workbench.experiment.metric_declarations import is_share
 from workbench.experiment.private import EPSILON_METRIC, is_private
 from workbench.experiment.schedules import followed_metric
 from workbench.models import LOSSES, METRICS, Task, default_metrics, fits_task
@@ -18,8 +19,6 @@ from workbench.models.estimators import is_from_library
 from workbench.registry import Registry
 from workbench.sweeps.unknown_names import unknown
 
-SHARES = frozenset({"accuracy", "top5_accuracy", "balanced_accuracy", "macro_f1"})
-"""Metrics between 0 and 1."""
 LOOP_METRICS = ("train_loss", "val_loss")
 _TASK_NAMES: dict[Task, str] = {
     "classification": "classification",
@@ -110,7 +109,7 @@ def _check_targets(experiment: Experiment) -> None:
         wanted += _bounds_of("federated.target", experiment.federated.target)
     for field, metric, value in wanted:
         of_all = metric.partition("_client_")[0]
-        if value is not None and value > 1 and of_all.removeprefix("val_") in SHARES and of_all not in own:
+        if value is not None and value > 1 and is_share(of_all) and of_all not in own:
             raise ExperimentError(
                 f"{metric} is a share and never above 1, got {value:g}", field=field, allowed="from 0 to 1",
                 next_step=f"Write {value / 100:g}." if value <= 100 else None,

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import math
 import random
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,8 +22,10 @@ from workbench.data.batches import num_batches
 from workbench.errors import ExperimentError
 from workbench.exchanges.exchange import exchange_of
 from workbench.experiment import Component, Experiment, Objective, Training
+from workbench.experiment.goals import Goal
+from workbench.experiment.metric_declarations import goal_in
 from workbench.experiment.schedules import averaged_from
-from workbench.models.adapters import build_model, load_loss, load_metrics
+from workbench.models.adapters import build_model, declared_goals, load_loss, load_metrics
 from workbench.models.calls import call_model, loss_in
 from workbench.models.construction import construct
 from workbench.models.exits import check_task, joint
@@ -201,7 +203,7 @@ def _schedule(
     experiment: Experiment,
     settings: TrialSettings,
     num_samples: int,
-    metrics: Collection[str],
+    metrics: Mapping[str, AnyMetric],
     worker: Worker,
 ) -> Schedule:
     training = settings.training
@@ -215,7 +217,9 @@ def _schedule(
         epochs=training.epochs,
         evaluations=math.ceil(training.epochs / training.evaluate_every),
     )
-    measured = ["train_loss", *(f"val_{name}" for name in metrics)]
+    declared = declared_goals(metrics)
+    names = ("train_loss", *(f"val_{name}" for name in metrics))
+    measured: dict[str, Goal | None] = {name: goal_in(experiment, name, declared) for name in names}
     schedule = schedule_of(training, settings.lr, length, experiment.objectives, measured, worker.group)
     if training.average_lr is None:
         return schedule

@@ -23,6 +23,7 @@ from workbench.experiment.federated import (
 )
 from workbench.experiment.trial_value import TrialValue
 from workbench.formatting import format_count
+from workbench.models.adapters import declared_goals
 from workbench.training import checkpoint
 from workbench.training.assembly import Parts, assemble
 from workbench.training.client_evaluation import evaluate_clients
@@ -84,8 +85,14 @@ class _Federation:
         """Make rounds to the end or until a stop is requested, and return what the checkpoint reached."""
         if self._task.resume:
             self._resume()
-        planned = self._parts.settings.plan.to_json()
-        ended = self._send(TrialPlanned(trial=self._task.trial, attempt=self._task.attempt, plan=planned))
+        ended = self._send(
+            TrialPlanned(
+                trial=self._task.trial,
+                attempt=self._task.attempt,
+                plan=self._parts.settings.plan.to_json(),
+                goals=declared_goals(self._parts.metrics),
+            )
+        )
         self._parts.strategy.train(True)
         while ended is None and self._num_done < self._num_rounds and not self._is_reached:
             ended = self._make_round()

@@ -20,6 +20,7 @@ from workbench.data import Datasets, Split
 from workbench.errors import ExperimentError
 from workbench.events import CheckpointSaved, Event, TrialPlanned, TrialReported
 from workbench.experiment.trial_value import TrialValue
+from workbench.models.adapters import declared_goals
 from workbench.models.configurations import FittedConfiguration
 from workbench.models.exits import check_task
 from workbench.planning.settings import TrialSettings, fitted_of
@@ -112,7 +113,12 @@ class _Fitting:
     def run(self) -> Outcome:
         task, num_train = self._task, len(self._datasets.train)
         inputs, targets = _all_of(self._datasets.train)
-        planned = TrialPlanned(trial=task.trial, attempt=task.attempt, plan=self._settings.plan.to_json())
+        planned = TrialPlanned(
+            trial=task.trial,
+            attempt=task.attempt,
+            plan=self._settings.plan.to_json(),
+            goals=declared_goals(self._metrics),
+        )
         values: dict[str, float] = {}
         model: nn.Module | None = None
         rounds, step = min(self._epochs, _MAX_ROUNDS), 0

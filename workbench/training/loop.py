@@ -21,6 +21,7 @@ from workbench.events import CheckpointSaved, Event, Noted, TrialPlanned, TrialR
 from workbench.exchanges.capabilities import capabilities_of as exchange_capabilities
 from workbench.experiment.private import EPSILON_METRIC
 from workbench.experiment.trial_value import TrialValue
+from workbench.models.adapters import declared_goals
 from workbench.strategies.compiling import num_compiled
 from workbench.strategies.strategy import NoiseMeasuring, RateSetting, WritableInParts
 from workbench.training import checkpoint
@@ -121,6 +122,7 @@ class _Loop:
                 attempt=self._task.attempt,
                 plan=self._parts.settings.plan.to_json(),
                 has_blocks=self._parts.has_blocks,
+                goals=declared_goals(self._parts.metrics),
             )
         )
         if ended is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import io
 import math
-from collections.abc import Collection
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -19,6 +19,7 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from workbench.errors import ExperimentError
 from workbench.experiment import Objective, Training
+from workbench.experiment.goals import Goal
 from workbench.experiment.schedules import (
     PLATEAU,
     check_schedule,
@@ -27,7 +28,6 @@ from workbench.experiment.schedules import (
     own_options,
     plateau_options,
 )
-from workbench.models import goal_of
 from workbench.planning import learning_rate
 from workbench.registry import load_object
 from workbench.strategies.group import Group
@@ -85,9 +85,13 @@ class Schedule(Protocol):
 
 
 def schedule_of(
-    training: Training, lr: float, length: Length, objectives: tuple[Objective, ...],
-    measured: Collection[str], group: Group,
-) -> Schedule:  # fmt: skip
+    training: Training,
+    lr: float,
+    length: Length,
+    objectives: tuple[Objective, ...],
+    measured: Mapping[str, Goal | None],
+    group: Group,
+) -> Schedule:
     """Return the schedule of a trial.
 
     Args:
@@ -95,7 +99,8 @@ def schedule_of(
         lr: The peak rate.
         length: How long the training is.
         objectives: What the experiment wants; the first is what plateau follows by default.
-        measured: The names of the metrics that evaluations measure.
+        measured: The metrics that evaluations measure, each with the direction in which it is better; None
+            where nobody has declared one.
         group: The workers; they follow the same values.
 
     Raises:
@@ -108,14 +113,14 @@ def schedule_of(
     holder = _RateHolder(lr)
     metric = followed_metric(training)
     if is_own:
-        scheduler, by_step = _own(training, holder, length, objectives)
+        scheduler, by_step = _own(training, holder, length, objectives, measured)
         takes_metric = isinstance(scheduler, ReduceLROnPlateau)
         if metric is not None and not takes_metric:
             raise ExperimentError(
                 f"{training.schedule} receives no metric", field=f"{_OPTIONS}.metric", next_step="Remove it."
             )
     else:
-        scheduler, by_step = _plateau(training, holder, length, objectives), False
+        scheduler, by_step = _plateau(training, holder, length, objectives, measured), False
         takes_metric = True
     followed = (metric or objectives[0].metric) if takes_metric else None
     if followed is not None and followed not in measured:
@@ -253,7 +258,11 @@ class _Driven:
 
 
 def _plateau(
-    training: Training, holder: _RateHolder, length: Length, objectives: tuple[Objective, ...]
+    training: Training,
+    holder: _RateHolder,
+    length: Length,
+    objectives: tuple[Objective, ...],
+    measured: Mapping[str, Goal | None],
 ) -> ReduceLROnPlateau:
     options = plateau_options(training)
     patience = options.patience
@@ -261,7 +270,7 @@ def _plateau(
         patience = min(_MAX_PATIENCE, max(1, length.evaluations // 10))
     return ReduceLROnPlateau(
         holder,
-        mode=options.mode or _mode(options.metric or objectives[0].metric, objectives),
+        mode=options.mode or _mode(options.metric or objectives[0].metric, measured),
         patience=patience,
         factor=options.factor,
         threshold=options.threshold,
@@ -271,13 +280,10 @@ def _plateau(
     )
 
 
-def _mode(metric: str, objectives: tuple[Objective, ...]) -> Any:
+def _mode(metric: str, measured: Mapping[str, Goal | None]) -> Any:
     """Return whether a metric has to fall or to rise."""
-    goal = next((item.goal for item in objectives if item.metric == metric), None)
-    if goal is None:
-        is_loss = metric in ("train_loss", "val_loss")
-        goal = "minimize" if is_loss else goal_of(metric.removeprefix("val_"))
-    if goal is None:
+    goal = measured.get(metric)
+    if goal is None and metric in measured:
         raise ExperimentError(
             f"it is not known whether {metric} has to fall or to rise",
             field=f"{_OPTIONS}.mode", allowed="min, max",
@@ -286,13 +292,17 @@ def _mode(metric: str, objectives: tuple[Objective, ...]) -> Any:
 
 
 def _own(
-    training: Training, holder: _RateHolder, length: Length, objectives: tuple[Objective, ...]
+    training: Training,
+    holder: _RateHolder,
+    length: Length,
+    objectives: tuple[Objective, ...],
+    measured: Mapping[str, Goal | None],
 ) -> tuple[Any, bool]:
     """Return a scheduler of another package, and whether it goes on at each step."""
     ours, options = own_options(training)
     make: Any = load_object(training.schedule, field=_FIELD)
     if _is_plateau(make) and "mode" not in options:
-        options["mode"] = _mode(ours.metric or objectives[0].metric, objectives)
+        options["mode"] = _mode(ours.metric or objectives[0].metric, measured)
     by_step = ours.interval == "step"
     given = _with_length(make, options, length.total_steps if by_step else length.epochs)
     try:

@@ -169,8 +169,8 @@ function Header({ controller, column }: HeaderProps) {
   const sorted = view.table.sort === column.key;
   const order = sorted ? (view.table.descending ? "descending" : "ascending") : "none";
   const sort = () => {
-    // The best values stand first at the first click, wherever the largest are the best.
-    const descending = sorted ? !view.table.descending : column.kind === "value" && isMaximized(controller, column.key);
+    // The best values stand first at the first click, wherever the largest are declared to be the best.
+    const descending = sorted ? !view.table.descending : column.goal === "maximize";
     controller.show({ table: { ...view.table, sort: column.key, descending } });
   };
   return (
@@ -181,11 +181,6 @@ function Header({ controller, column }: HeaderProps) {
       </button>
     </th>
   );
-}
-
-function isMaximized(controller: Controller, key: string): boolean {
-  const { run } = controller.state;
-  return Boolean(run?.objectives.some(({ metric, goal }) => goal === "maximize" && key.includes(metric)));
 }
 
 interface RowProps {

@@ -24,7 +24,11 @@ from workbench.deploy.onnx_export import write_onnx
 from workbench.deploy.predictor import open_session
 from workbench.errors import ArgumentError, RunError
 from workbench.experiment import Experiment
+from workbench.experiment.goals import Goal
+from workbench.experiment.metric_declarations import goal_in
+from workbench.models.adapters import declared_goals
 from workbench.models.exits import EarlyExits
+from workbench.models.metrics import AnyMetric
 from workbench.models.own_steps import OwnSteps
 from workbench.strategies.group import Group
 from workbench.strategies.strategy import Worker
@@ -63,7 +67,7 @@ class Base:
     weights: bytes = field(repr=False)
     onnx: bytes = field(repr=False)
     metric: str
-    goal: str
+    goal: Goal
     values: Mapping[str, float]
 
     @functools.cached_property
@@ -126,7 +130,7 @@ def make_base(
         write_onnx(model, example_of(datasets.train), path)
         values = measure(path, experiment, datasets)
         content = path.read_bytes()
-    chosen, goal = _metric_of(experiment, values, metric)
+    chosen, goal = _metric_of(experiment, datasets, values, metric)
     return Base(
         run_id=run_id, trial=trial, experiment_json=experiment.model_dump_json(),
         payloads=experiment.payloads(), params=dict(params), weights=weights.read_bytes(), onnx=content,
@@ -150,7 +154,7 @@ def measure(path: Path, experiment: Experiment, datasets: Datasets, *, part: str
     """
     split = datasets.validation if part == "val" else datasets.test
     assert split is not None
-    metrics = metrics_of(experiment.replace(objectives=_LOSS, constraints=()), datasets)
+    metrics = _metrics_of(experiment, datasets)
     cpu = torch.device("cpu")
     worker = Worker(0, 1, cpu, Group(0, 1, cpu, None))
     found = evaluate(_Exported(path), Source(split, cpu), metrics, batch=AT_ONCE, worker=worker)
@@ -166,7 +170,7 @@ def quality_of(model: nn.Module, base: Base, datasets: Datasets) -> float:
         datasets: The data.
     """
     name = base.metric.removeprefix(_PREFIX)
-    metrics = metrics_of(base.experiment.replace(objectives=_LOSS, constraints=()), datasets)
+    metrics = _metrics_of(base.experiment, datasets)
     cpu = torch.device("cpu")
     worker = Worker(0, 1, cpu, Group(0, 1, cpu, None))
     source = Source(datasets.validation, cpu)
@@ -219,15 +223,24 @@ def _refuse(model: nn.Module, datasets: Datasets) -> None:
         )
 
 
+def _metrics_of(experiment: Experiment, datasets: Datasets) -> dict[str, AnyMetric]:
+    """Return what is measured; an ONNX file cannot measure everything that an objective may name."""
+    return metrics_of(experiment.replace(objectives=_LOSS, constraints=()), datasets)
+
+
 def _metric_of(
-    experiment: Experiment, values: Mapping[str, float], wanted: str | None
-) -> tuple[str, str]:  # fmt: skip
-    goals = {item.metric: item.goal for item in experiment.objectives}
+    experiment: Experiment, datasets: Datasets, values: Mapping[str, float], wanted: str | None
+) -> tuple[str, Goal]:
     first = experiment.objectives[0].metric
     chosen = wanted or (_ACCURACY if _ACCURACY in values else first)
     if chosen not in values:
         raise ArgumentError(
             f"{chosen!r} is not measured on the validation samples", field="objective", allowed=list(values)
         )
-    is_score = "accuracy" in chosen or chosen.removeprefix(_PREFIX) in ("f1", "auc", "r2")
-    return chosen, goals.get(chosen, "maximize" if is_score else "minimize")
+    goal = goal_in(experiment, chosen, declared_goals(_metrics_of(experiment, datasets)))
+    if goal is None:
+        raise ArgumentError(
+            f"it is not known whether more or less of {chosen!r} is better", field="objective",
+            next_step='Decorate its function with @wb.metric(goal="maximize") or "minimize".',
+        )  # fmt: skip
+    return chosen, goal
