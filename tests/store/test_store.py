@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import math
@@ -16,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.services.databases import execute
-from workbench.errors import LeaseError, RunError, RunNotFoundError, StoreError
+from workbench.errors import ArgumentError, LeaseError, RunError, RunNotFoundError, StoreError
 from workbench.events import (
     Noted,
     RunStateChanged,
@@ -24,8 +25,10 @@ from workbench.events import (
     TrialReported,
 )
 from workbench.experiment import Experiment
+from workbench.outside_text import storable, storable_name
 from workbench.store import RunWriter, Store
 from workbench.store import rows as rows_module
+from workbench.store.labels import change_tags, write_notes
 from workbench.store.run_ids import can_name_run, make_run_id
 
 
@@ -332,3 +335,38 @@ def test_opening_a_store_again_keeps_the_locks_that_keep_others_from_clearing_it
             again.runs()
             subprocess.run([sys.executable, "-c", program, str(path)], check=True)
             assert Path(f"{path}-wal").exists()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "caf\udce9.csv",
+        "half \ud83d",
+        "nul \0 inside",
+        "\x1b[2J\u202e",
+        "x" * 2**20,
+        "\U0001f600",
+        "\ufffd",
+        "'\"\\",
+    ],
+)
+def test_any_text_is_kept_in_every_kind_of_database(store: Store, experiment: Experiment, text: str) -> None:
+    run_id = store.create_run(experiment)
+    with store.writer(run_id, owner_pid=1, owner_host="here") as writer:
+        writer.append(
+            Noted(level="warning", message=text),
+            TrialReported(trial=0, step=1, values={storable_name(text): 0.5, f"{text[:9]}-b": 1.0}),
+            TrialEnded(trial=0, attempt=0, state="failed", message=text, traceback=text),
+        )
+    noted, reported, ended = (stored.event for stored in store.events(run_id))
+    assert isinstance(noted, Noted)
+    assert isinstance(reported, TrialReported)
+    assert isinstance(ended, TrialEnded)
+    assert noted.message == ended.traceback == storable(text)
+    assert reported.values[storable_name(text)] == 0.5
+    store.command(run_id, "note", {"text": text[:1000]})
+    assert [command.arguments for command in store.commands(run_id)] == [{"text": text[:1000]}]
+    with contextlib.suppress(ArgumentError):
+        change_tags(store, run_id, add=[text[:30]])
+    with contextlib.suppress(ArgumentError):
+        write_notes(store, run_id, text[:99])

@@ -45,6 +45,12 @@ def behave(config, report, seed):
             report(step=1, accuracy=0.5)
         case "wrong report":
             report(step=1, loss="low")
+        case "file name":
+            report(step=1, **{"loss": 0.6, "size of caf\udce9": 1.0})
+            raise FileNotFoundError("there is no " + os.fsdecode(b"missing-\xff.csv"))
+        case "endless":
+            report(step=1, loss=0.3)
+            raise RuntimeError("\n\nCUDA error: \x00\n" + "x" * 2**20 + "\nCompile with `TORCH_USE_CUDA_DSA`")
         case "deaf":
             report(step=1, loss=0.8)
             while True:

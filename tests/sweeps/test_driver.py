@@ -11,11 +11,13 @@ import pytest
 from tests.services.sweeps import Sweep
 from tests.services.waiting import wait_until
 from workbench.events import TrialEnded, TrialReported
+from workbench.outside_text import MOST_LINE_CHARS
 from workbench.store import Store
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("free_pool")]
 
-WAYS = ["well", "returns", "prints", "raises", "exits", "memory", "nan", "silent", "wrong report", "deaf"]
+WAYS = ["well", "returns", "prints", "raises", "exits", "memory", "nan", "silent", "wrong report", "deaf",
+        "file name", "endless"]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +42,8 @@ def endings(ray_head: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         ("nan", "failed", "diverged", "loss became nan", {"loss": 0.9}),
         ("silent", "failed", "error", "accuracy", {}),
         ("wrong report", "failed", "error", "report.loss", {}),
+        ("file name", "failed", "error", r"FileNotFoundError: there is no missing-\xff.csv", {"loss": 0.6}),
+        ("endless", "failed", "error", r"RuntimeError: CUDA error: \x00", {"loss": 0.3}),
         ("deaf", "failed", "timeout", "it exceeded resources.trial_time (2 s)", {"loss": 0.8}),
         ("deaf", "failed", "timeout", "has 10% of its limit to stop, at least 1 s)", {"loss": 0.8}),
     ],
@@ -48,7 +52,8 @@ def test_a_trial_ends_as_it_did(
     endings: Sweep, how: str, state: str, reason: str | None, message: str | None, values: dict[str, float]
 ) -> None:
     trial = endings.trial_with(how=how)
-    assert (trial.state, trial.reason, trial.values) == (state, reason, values)
+    assert (trial.state, trial.reason) == (state, reason)
+    assert {"loss": trial.values["loss"]} == values if values else trial.values == {}
     assert (message or "") in (trial.message or "")
 
 
@@ -56,6 +61,15 @@ def test_the_run_goes_on_after_every_failure_and_ends_exhausted(endings: Sweep) 
     assert (endings.state, endings.history.reason) == ("complete", "exhausted")
     assert sorted(str(trial.params["how"]) for trial in endings.trials) == sorted(WAYS)
     endings.assert_sound()
+
+
+def test_names_and_messages_from_outside_are_stored_in_writing(endings: Sweep) -> None:
+    trial = endings.trial_with(how="file name")
+    assert trial.last_values == {"loss": 0.6, r"size of caf\xe9": 1.0}
+    endless = endings.trial_with(how="endless").message or ""
+    assert endless.startswith("RuntimeError: CUDA error: \\x00\nxxx")
+    assert "(cut: this line has 1,048,576 characters)" in endless
+    assert len(endless) < 2 * MOST_LINE_CHARS
 
 
 def test_tracebacks_are_stored(endings: Sweep) -> None:

@@ -18,6 +18,7 @@ from workbench.events import FINISHED_RUN_STATES
 from workbench.experiment import Experiment
 from workbench.formatting import format_count
 from workbench.history import History, Trial
+from workbench.history.failure_text import headline
 
 State = Literal["under way", "complete", "set aside", "cut short", "failed"]
 
@@ -162,7 +163,7 @@ def _read(history: History, trials: list[Trial]) -> CandidateResult:
         of_folds=of_folds,
         values=means,
         trained_s=sum(trial.duration_s or 0.0 for trial in trials),
-        message=(failed[-1].message or "").strip().partition("\n")[0] if failed else None,
+        message=headline(failed[-1].message) if failed else None,
         loss_label="loss" if scale is None else "loss (standardised)",
         optimised=optimised if scale is None else _ERRORS.get(optimised, optimised),
         is_maximized=objective.goal == "maximize",

@@ -24,6 +24,7 @@ from workbench.automl_pipeline.preparation import Fold, Interpreter, LearningDat
 from workbench.automl_pipeline.scores import loss_of
 from workbench.errors import RunError
 from workbench.history import History, Trial
+from workbench.history.failure_text import headline
 from workbench.models.ensemble_selection import select, weighted_mean
 
 if TYPE_CHECKING:
@@ -141,7 +142,11 @@ def choose(
         failed = run.history.in_state("failed")
         raise RunError(
             f"no model of run {run.run_id} was trained"
-            + (f"; the last failed: {failed[-1].message}" if failed else f": it {run.history.state}"),
+            + (
+                f"; the last failed: {headline(failed[-1].message)}"
+                if failed
+                else f": it {run.history.state}"
+            ),
             next_step=suggest(
                 "extend", run.run_id, time="5m", lead=f"Read its logs in {run.folder}; to give it more time"
             ),

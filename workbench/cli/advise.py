@@ -17,7 +17,7 @@ from workbench.cli.options import (
     read_settings,
     store_option,
 )
-from workbench.cli.output import print_json, print_note
+from workbench.cli.output import echo, print_json, print_note
 from workbench.errors import DataError
 from workbench.formatting import duration_argument_s
 from workbench.runs.event_lines import measurement_line
@@ -73,7 +73,7 @@ def advise(
     if as_json:
         print_json(advice.to_json())
     else:
-        click.echo("\n".join(lines_of(advice.to_json())))
+        echo("\n".join(lines_of(advice.to_json())))
     if target is not None:
         written = advice.apply(experiment)
         target.write_text(written.to_yaml(), encoding="utf-8")

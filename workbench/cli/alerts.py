@@ -7,7 +7,7 @@ import time
 import click
 
 from workbench.cli.options import command_line, example, json_option, open_existing_store, store_option
-from workbench.cli.output import print_error, print_json
+from workbench.cli.output import echo, print_error, print_json
 from workbench.cli.remote import remote_capable
 from workbench.errors import WorkbenchError
 
@@ -81,7 +81,7 @@ def _notify_of_lost(as_json: bool) -> int:
             click.echo(f"{run_id} is lost")
         for run_id, answer in answers:
             result = "was notified" if answer.sent else f"could not be notified: {answer.message}"
-            click.echo(f"{run_id}: {answer.sink} {result}")
+            echo(f"{run_id}: {answer.sink} {result}")
     return int(any(not answer.sent for _, answer in answers))
 
 

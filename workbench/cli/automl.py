@@ -123,7 +123,7 @@ def _print_result(
     else:
         click.echo()
         for line in found.summary(write_for_shell, has_notes=False):  # they were printed at the start
-            click.echo(line)
+            echo(line)
         for line in time_lines(history, time.monotonic() - began_s):
             click.echo(line)
         click.echo(f"run     {found.run.run_id}")

@@ -16,7 +16,7 @@ from workbench.cli.options import (
     run_argument,
     store_option,
 )
-from workbench.cli.output import print_json
+from workbench.cli.output import echo, print_json
 from workbench.cli.remote import remote_capable
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def print_answer(
         return
     target = f"trial {given['trial']} of {run.run_id}" if given.get("trial") is not None else run.run_id
     answer = answer or (_KEPT if run.state == "lost" else _UNANSWERED)
-    click.echo(f"{action.command_name} {target}: {answer}")
+    echo(f"{action.command_name} {target}: {answer}")
 
 
 def _is_made_here(action: Action) -> bool:

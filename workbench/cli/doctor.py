@@ -31,7 +31,9 @@ from workbench.cli.options import (
 from workbench.cli.output import print_json, wrapped
 from workbench.errors import WorkbenchError, install_command
 from workbench.events import FINISHED_RUN_STATES
-from workbench.formatting import counted_noun, format_bytes, format_count, format_duration
+from workbench.formatting import counted_noun, format_bytes, format_count, format_duration, printable
+from workbench.history.failure_text import headline
+from workbench.programs.last_error import last_error
 
 if TYPE_CHECKING:
     from workbench.resources import Inventory
@@ -85,10 +87,10 @@ def doctor(as_json: bool) -> int:
     width = max(len(finding.subject) for finding in findings)
     for finding in findings:
         mark, colour = _MARKS[finding.state]
-        text = wrapped(finding.text, width + 6)
+        text = wrapped(printable(finding.text), width + 6)
         click.echo(click.style(mark, fg=colour) + f"  {finding.subject:<{width}}  {text}")
         if finding.fix:
-            click.echo(f"{'':<{width + 6}}{wrapped(f'fix: {finding.fix}', width + 6)}")
+            click.echo(f"{'':<{width + 6}}{wrapped(printable(f'fix: {finding.fix}'), width + 6)}")
     return int(broken)
 
 
@@ -195,12 +197,12 @@ def _check_torch() -> list[Finding]:
     except subprocess.TimeoutExpired:
         return [Finding("torch devices", "broken", "importing torch takes longer than 120 s")]
     if answer.returncode != 0:
-        lines = answer.stderr.strip().splitlines() or [f"exit code {answer.returncode}"]
+        error = headline(last_error(answer.stderr)) or f"exit code {answer.returncode}"
         return [
             Finding(
                 "torch devices",
                 "broken",
-                lines[-1],
+                error,
                 "Reinstall torch: pip install --force-reinstall torch",
             )
         ]

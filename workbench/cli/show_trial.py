@@ -15,6 +15,7 @@ from workbench.runs.descriptions import (
     describe_place,
     describe_reports,
     find_trial,
+    first_line,
     first_traceback,
     log_file,
 )
@@ -45,7 +46,7 @@ def show_trial(run: Run, number: int | None, *, only_traceback: bool, as_json: b
     elif trial.traceback:
         echo(trial.traceback.rstrip())
     else:
-        why = f": {trial.message}" if trial.message else ""
+        why = f": {first_line(trial.message)}" if trial.message else ""
         raise RunError(f"trial {trial.number} is {trial.state} and has no traceback{why}")
 
 

@@ -23,6 +23,8 @@ from workbench.deploy.card import MODEL, Card, Timing, read_card
 from workbench.deploy.feeds import feeds_of
 from workbench.deploy.predictor import Predictor, open_session
 from workbench.errors import ArgumentError, RunError
+from workbench.history.failure_text import headline
+from workbench.programs.last_error import last_error
 
 HERE = "here"
 _TIMEOUT_S = 300.0
@@ -179,7 +181,7 @@ def _call(command: Sequence[str], where: str) -> str:
     except subprocess.TimeoutExpired as error:
         raise RunError(f"{where} did not answer within {_TIMEOUT_S:.0f} s", next_step="Try again.") from error
     if done.returncode:
-        problem = (done.stderr.strip() or f"{command[0]} ended with {done.returncode}").splitlines()[-1]
+        problem = headline(last_error(done.stderr)) or f"{command[0]} ended with {done.returncode}"
         raise RunError(f"{where}: {problem}", next_step=_next_step(command, done.returncode, problem))
     return done.stdout
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Annotated
 
 from pydantic import Field, TypeAdapter, ValidationError
+from pydantic_core import PydanticSerializationError
 
 from workbench.errors import StoreError
 from workbench.events.advice import (
@@ -55,6 +56,7 @@ from workbench.events.trials import (
     TrialResized,
     TrialStarted,
 )
+from workbench.outside_text import storable_document
 
 __all__ = [
     "FINISHED_RUN_STATES",
@@ -143,6 +145,8 @@ Event = (
 )
 Sink = Callable[[Event], None]
 
+_REPLACED = "\ufffd"
+"""What pydantic writes for half a character in a key, so that two keys may become one."""
 _ADAPTER: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="type")])
 
 
@@ -153,9 +157,17 @@ def to_json(event: Event) -> str:
         event: Any event.
 
     Returns:
-        JSON text without line breaks; non-finite numbers are texts.
+        JSON text without line breaks; non-finite numbers are texts, and what JSON cannot hold is escaped.
     """
-    return event.model_dump_json(exclude_defaults=False)
+    try:
+        text = event.model_dump_json(exclude_defaults=False)
+        if _REPLACED not in text:
+            return text
+    except PydanticSerializationError:
+        pass
+    # A value or a name with a lone surrogate, in a field that is not declared as text from outside.
+    plain = storable_document(event.model_dump())
+    return type(event).model_validate(plain).model_dump_json(exclude_defaults=False)
 
 
 def from_json(text: str | bytes) -> Event:

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field, JsonValue
 
-from workbench.events.header import EventHeader
+from workbench.events.header import EventHeader, OutsideText
 
 
 class AdviceRequested(EventHeader):
@@ -40,7 +40,7 @@ class PlanMeasured(EventHeader):
     is_possible: bool = Field(
         default=True, description="False if the model cannot be computed so, however much memory there is."
     )
-    message: str | None = Field(default=None, description="Why it does not fit, or is not possible.")
+    message: OutsideText | None = Field(default=None, description="Why it does not fit, or is not possible.")
     num_train_samples: int | None = Field(default=None, description="Samples of the training data.")
     num_steps: int = Field(default=0, description="Steps that were timed, after the warm-up.")
     step_time_s: float | None = Field(default=None, description="Median of the timed steps.")
@@ -89,7 +89,7 @@ class SharingMeasured(EventHeader):
         default_factory=dict, description="Of all copies together, by their number."
     )
     peak_bytes: int | None = Field(default=None, description="Peak memory of the largest training.")
-    message: str = Field(description="What was decided, and why, as a sentence.")
+    message: OutsideText = Field(description="What was decided, and why, as a sentence.")
 
 
 class RatesTested(EventHeader):

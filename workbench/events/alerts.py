@@ -9,7 +9,7 @@ from typing import Literal
 
 from pydantic import Field, JsonValue
 
-from workbench.events.header import EventHeader, TrialEventHeader
+from workbench.events.header import EventHeader, OutsideText, TrialEventHeader
 
 AlertLevel = Literal["info", "warning", "error"]
 AlertAction = Literal["notify", "retry", "stop", "exclude_node"]
@@ -31,7 +31,7 @@ class LogMatched(TrialEventHeader):
     host: str
     node: str = Field(description="Ray's ID of the worker's node.")
     pattern: str
-    line: str = Field(description="As printed, cut to a length that can be shown.")
+    line: OutsideText = Field(description="As printed, cut to a length that can be shown.")
 
 
 class AlertRaised(EventHeader):
@@ -41,9 +41,9 @@ class AlertRaised(EventHeader):
     alert: int = Field(description="Number of the alert in its run, from 0.")
     on: str = Field(description="What the rule looks for.")
     rule: str = Field(description="Which rule it is, as a hash of its conditions.")
-    cause: str = Field(description="What it is about; with `rule` it identifies repeated alerts.")
+    cause: OutsideText = Field(description="What it is about; with `rule` it identifies repeated alerts.")
     level: AlertLevel
-    message: str
+    message: OutsideText
     to: list[str] = Field(default_factory=list, description="Names of the sinks that receive it.")
     action: AlertAction = "notify"
     trial: int | None = Field(default=None, description="The trial that it is about, if any.")
@@ -55,7 +55,7 @@ class AlertCleared(EventHeader):
 
     type: Literal["alert_cleared"] = "alert_cleared"
     alert: int
-    message: str
+    message: OutsideText
 
 
 class AlertDelivered(EventHeader):
@@ -65,4 +65,4 @@ class AlertDelivered(EventHeader):
     alert: int
     sink: str
     sent: bool
-    message: str | None = Field(default=None, description="Why it was not sent.")
+    message: OutsideText | None = Field(default=None, description="Why it was not sent.")

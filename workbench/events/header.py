@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from workbench.events.clock import steady_unix_s
+from workbench.outside_text import storable
+
+OutsideText = Annotated[str, AfterValidator(storable)]
+"""Text that may come from outside, such as the message of another library."""
 
 
 class EventHeader(BaseModel):

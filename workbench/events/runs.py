@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field, JsonValue
 
-from workbench.events.header import EventHeader
+from workbench.events.header import EventHeader, OutsideText
 from workbench.events.states import RunState
 
 
@@ -36,7 +36,7 @@ class RunStateChanged(EventHeader):
         description="Why: trials, time, gpu_time, energy, money, target, plateau, exhausted, person, "
         "failures, error.",
     )
-    message: str | None = None
+    message: OutsideText | None = None
 
 
 class SettingsChanged(EventHeader):
@@ -64,7 +64,7 @@ class CommandHandled(EventHeader):
     command: int
     kind: str
     done: bool
-    message: str
+    message: OutsideText
 
 
 class Noted(EventHeader):
@@ -72,7 +72,7 @@ class Noted(EventHeader):
 
     type: Literal["noted"] = "noted"
     level: Literal["info", "warning", "error"]
-    message: str
+    message: OutsideText
     trial: int | None = Field(default=None, description="The trial that it is about, if any.")
     clock_ahead_s: float | None = Field(
         default=None,

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field, JsonValue
 
-from workbench.events.header import TrialEventHeader
+from workbench.events.header import OutsideText, TrialEventHeader
 from workbench.events.states import Reason
 
 
@@ -114,9 +114,9 @@ class AttachmentSaved(TrialEventHeader):
     type: Literal["attachment_saved"] = "attachment_saved"
     attempt: int = 0
     step: int = Field(description="The step at which it was reported.")
-    name: str
+    name: OutsideText
     kind: Literal["image", "table", "text"]
-    file: str = Field(description="Its file, below the folder of the trial.")
+    file: OutsideText = Field(description="Its file, below the folder of the trial.")
     size_bytes: int = 0
     replaces: list[str] = Field(
         default_factory=list, description="Files of earlier ones that were deleted: only some are kept."
@@ -137,7 +137,7 @@ class AttemptEnded(TrialEventHeader):
     type: Literal["attempt_ended"] = "attempt_ended"
     attempt: int
     reason: Reason | Literal["stopped", "resized", "alert"]
-    message: str
+    message: OutsideText
     next_plan: dict[str, JsonValue] = Field(
         default_factory=dict, description="What changes in its plan from the next attempt on."
     )
@@ -182,8 +182,10 @@ class TrialEnded(TrialEventHeader):
     attempt: int
     state: Literal["complete", "pruned", "stopped", "failed"]
     reason: Reason | None = Field(default=None, description="Why it failed.")
-    message: str | None = Field(default=None, description="Why it failed, stopped or was pruned, in words.")
-    traceback: str | None = None
+    message: OutsideText | None = Field(
+        default=None, description="Why it failed, stopped or was pruned, in words."
+    )
+    traceback: OutsideText | None = None
     values: dict[str, float] = Field(default_factory=dict, description="The trial's result, by metric.")
     step: int = Field(default=0, description="The last step reported.")
     fits: bool = Field(

@@ -57,6 +57,7 @@ from workbench.experiment.what_is_trained import (
     check_what_is_trained,
 )
 from workbench.experiment.yaml_file import read_yaml, read_yaml_file, write_yaml
+from workbench.outside_text import escaped, unwritable_text
 from workbench.space import Space
 
 __all__ = [
@@ -180,6 +181,7 @@ class Experiment(BaseModel):
         Raises:
             ExperimentError: If anything is wrong; all that is wrong is listed.
         """
+        _refuse_unwritable(fields)
         written = written_names(fields)
         try:
             super().__init__(**resolve_aliases(fields))
@@ -369,6 +371,18 @@ def _enumerates_grid(sampler: Sampler) -> bool:
         return sampler.kind.enumerates_grid
     except WorkbenchError:
         return False
+
+
+def _refuse_unwritable(fields: Mapping[str, Any]) -> None:
+    """Refuse texts that neither YAML nor JSON can hold, such as names of files that are not UTF-8."""
+    found = unwritable_text(fields)
+    if found is not None:
+        place, text = found
+        raise ExperimentError(
+            f"{text[:200]!a} is not Unicode text, so no file and no store can keep it",
+            field=escaped(place), allowed="text that can be written as UTF-8",
+            next_step="Rename the file, or choose by a number and keep the names in your code.",
+        )  # fmt: skip
 
 
 def _names_another(key: str, value: Mapping[str, Any], before: Mapping[str, Any]) -> bool:

@@ -27,6 +27,8 @@ from workbench.errors import ExperimentError, RunError
 from workbench.head.head_files import HeadFiles
 from workbench.head.installation import ray_import_path
 from workbench.head.keeper import GRACE_S, START_TIMEOUT_S
+from workbench.history.failure_text import headline
+from workbench.programs.last_error import last_error
 from workbench.resources import loaded_ray
 
 DEFAULT_IDLE_S = 900.0
@@ -202,10 +204,8 @@ def start_keeper(files: HeadFiles, arguments: list[str]) -> None:
     has_started = _await_record(files, pid, created_unix_s)
     files.starting.unlink(missing_ok=True)
     if not has_started:
-        lines = files.log.read_text().strip().splitlines() or ["it wrote nothing"]
-        raise RunError(
-            f"the local Ray head did not start: {lines[-1]}", next_step=f"Read its log: {files.log}"
-        )
+        error = headline(last_error(files.log.read_text(errors="replace"))) or "it wrote nothing"
+        raise RunError(f"the local Ray head did not start: {error}", next_step=f"Read its log: {files.log}")
 
 
 def _launch_keeper(files: HeadFiles, arguments: list[str]) -> tuple[int, float]:

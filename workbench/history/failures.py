@@ -6,11 +6,11 @@ that is left to the driver, how it looks to the views.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from workbench.formatting import format_count
+from workbench.history.failure_text import cause_in, exceptions_in, headline, without_variable_parts
 from workbench.history.trial import Trial
 from workbench.space import Choice
 
@@ -23,35 +23,45 @@ NUM_ALIKE = 3
 """How many configurations must fail in one way before a run ends for it."""
 NUM_OF_ONE_CHOICE = 6
 """How many, where all of them have the same value of a choice, which may be the cause."""
-_NUMBER = re.compile(r"\d+(\.\d+)?(e[+-]?\d+)?")
 
 
 @dataclass(frozen=True)
 class FailureGroup:
-    """The trials that failed with one message, but for its numbers, at one place."""
+    """The trials that failed with one error at one place."""
 
     reason: str
     message: str
-    """The first line of the first one."""
+    """The type and the first line of the message of the first one, and what it was raised from."""
     place: str | None
     """The line of the user's code, as file:line; None where none is known."""
     trials: list[Trial]
 
 
 def failure_groups(history: History) -> list[FailureGroup]:
-    """Return the failed trials, grouped by reason, message and place; the most frequent first.
+    """Return the failed trials, grouped by reason, error and place; the most frequent first.
 
-    Messages that differ in numbers only, such as the value of a parameter, are one.
+    Errors are one where they differ only in numbers, such as the value of a parameter, in addresses of
+    memory, or in the folders of files. Errors that were raised from others are one only if these are, too.
     """
     groups: dict[tuple[str, str, str | None], list[Trial]] = {}
     for trial in history.in_state("failed"):
-        kind = trial.reason or "error", _NUMBER.sub("#", _first_line(trial)), trial.failed_at
+        kind = trial.reason or "error", without_variable_parts(failure_line(trial)), trial.failed_at
         groups.setdefault(kind, []).append(trial)
     found = [
-        FailureGroup(reason, _first_line(trials[0]), place, trials)
+        FailureGroup(reason, failure_line(trials[0]), place, trials)
         for (reason, _, place), trials in groups.items()
     ]
     return sorted(found, key=lambda group: -len(group.trials))
+
+
+def failure_line(trial: Trial) -> str:
+    """Return what a failed trial is shown by: its error in one line, and what that was raised from.
+
+    Args:
+        trial: The trial; "" where it has no message.
+    """
+    line, cause = headline(trial.message), cause_in(trial.traceback)
+    return line if cause is None or cause in line else f"{line} (from {cause})"
 
 
 def reason_of(history: History, trial: Trial) -> str | None:
@@ -71,7 +81,7 @@ def only_failures(history: History) -> str | None:
     if not failed or len(failed) < len(history.trials):
         return None
     first = min(failed, key=lambda trial: (trial.ended_unix_s or 0.0, trial.number))
-    described = _first_line(first) or first.reason or "no message"
+    described = failure_line(first) or first.reason or "no message"
     if len(failed) == 1:
         return f"the only trial failed: {described}"
     if len(failure_groups(history)) == 1:
@@ -127,7 +137,7 @@ def systematic_failure(history: History) -> str | None:
         return None
     return (
         f"the first {format_count(len(ended), 'trial')} failed with the same error before reporting "
-        f"{' or '.join(metrics)}: {_first_line(ended[0])}"
+        f"{' or '.join(metrics)}: {failure_line(ended[0])}"
     )
 
 
@@ -142,13 +152,10 @@ def _shared_choices(history: History, trials: list[Trial]) -> bool:
 
 def _cause(trial: Trial) -> tuple[str, str]:
     """Return the type of the error that ended a trial and the place that raised it."""
-    lines = (trial.traceback or "").splitlines()
-    places = [number for number, line in enumerate(lines) if line.strip().startswith('File "')]
-    if not places:
-        return _first_line(trial), ""
-    raised = next((line for line in lines[places[-1] + 1 :] if line and not line[0].isspace()), "")
-    return (raised or _first_line(trial)).partition(":")[0], lines[places[-1]].strip()
-
-
-def _first_line(trial: Trial) -> str:
-    return next((line.strip() for line in (trial.message or "").splitlines() if line.strip()), "")
+    exceptions = exceptions_in(trial.traceback or "")
+    frames = [
+        line.strip() for line in (trial.traceback or "").splitlines() if line.strip().startswith('File "')
+    ]
+    if not exceptions or not frames:
+        return headline(trial.message), ""
+    return exceptions[-1].partition(":")[0], frames[-1]

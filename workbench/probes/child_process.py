@@ -17,7 +17,9 @@ from typing import Any
 
 from workbench.errors import DataError, ExperimentError, RunError, WorkbenchError
 from workbench.experiment import Experiment
+from workbench.history.failure_text import headline
 from workbench.probes import warm_process
+from workbench.programs.last_error import last_error
 
 TIMEOUT_S = 300.0
 
@@ -62,8 +64,8 @@ def query(
         raise NoAnswerInTimeError(f"{purpose} within {timeout_s:g} s") from error
     lines = done.stdout.splitlines()
     if done.returncode != 0 or not lines:
-        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        raise RunError(f"{purpose}: the process ended with {done.returncode}: {last}")
+        error = headline(last_error(done.stderr)) or "no message"
+        raise RunError(f"{purpose}: the process ended with {done.returncode}: {error}")
     reply = json.loads(lines[-1])
     if "refused" in reply:
         raise _KINDS.get(reply["kind"], ExperimentError)(**reply["refused"])

@@ -16,7 +16,8 @@ from workbench.experiment.populations import num_parts
 from workbench.experiment.same_trials import tries_one_configuration
 from workbench.formatting import compact_duration, counted_noun, format_count
 from workbench.history import cost_of
-from workbench.history.failures import began_nothing
+from workbench.history.failure_text import headline
+from workbench.history.failures import began_nothing, failure_line
 from workbench.store.trial_files import trial_folder
 from workbench.workers.trial_log import log_name
 
@@ -66,8 +67,8 @@ def leaders(history: History) -> list[tuple[str, Trial, dict[str, float]]]:
 
 
 def first_line(text: str | None) -> str:
-    """Return the first line of a message that is not empty."""
-    return next((line.strip() for line in (text or "").splitlines() if line.strip()), "no message")
+    """Return what a failure is shown by: the type and the first line of its message; see `headline`."""
+    return headline(text) or "no message"
 
 
 def describe_place(place: str | None) -> str:
@@ -147,10 +148,7 @@ def failures_of(history: History) -> dict[str, list[int]]:
 
 def _failure_line(trial: Trial) -> str:
     """Return why a trial failed, in one line, and where in the user's code."""
-    lines = [line.strip() for line in (trial.traceback or "").splitlines() if line.strip()]
-    text = first_line(trial.message)
-    if lines and not (text and lines[-1].endswith(text)):  # ours have their module before it
-        text = lines[-1]
+    text = failure_line(trial) or "no message"
     place = describe_place(trial.failed_at)
     return (f"{trial.reason}: {text}" if trial.reason and trial.reason != "error" else text) + place
 

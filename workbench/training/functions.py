@@ -24,6 +24,7 @@ from workbench.errors import ArgumentError, ExperimentError
 from workbench.events import Event, Noted, TrialReported
 from workbench.experiment import Experiment
 from workbench.experiment.goals import describe_other_metric
+from workbench.outside_text import storable_name
 from workbench.programs.script_report import reports_go_to
 from workbench.training.kept_attachments import KeptAttachments
 from workbench.training.mirror import Mirror, take_over
@@ -202,8 +203,8 @@ class _Reporter:
         """Return the metrics of a report, and keep what else it has."""
         values = {}
         compared = {self._counted, *(item.metric for item in self._objectives)}
-        for name, value in metrics.items():
-            number = _as_float(value)
+        for given, value in metrics.items():
+            name, number = storable_name(given), _as_float(value)
             if number is not None:
                 values[name] = number
                 continue

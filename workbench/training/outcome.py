@@ -10,6 +10,7 @@ from typing import Literal
 
 from workbench.events import Reason
 from workbench.experiment import Objective
+from workbench.history.failure_text import failure_message
 
 FAILED_EXCHANGE = (
     "gloo", "Gloo", "NCCL", "DistBackendError", "DistStoreError", "DistNetworkError", "ServerLeft",
@@ -80,8 +81,7 @@ def is_failed_exchange(error: BaseException) -> bool:
 
 def describe(error: BaseException) -> str:
     """Return the type and the message of an error; where a device has no memory left, without details."""
-    text = str(error).partition(_DETAILS_OF_MEMORY)[0]
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+    return failure_message(error).partition(_DETAILS_OF_MEMORY)[0]
 
 
 def diverged(name: str, value: float, step: int, values: dict[str, float]) -> Outcome:

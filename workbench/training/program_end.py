@@ -8,6 +8,7 @@ import signal
 from workbench.experiment import Experiment
 from workbench.experiment.goals import describe_other_metric
 from workbench.programs.kept_output import KeptOutput
+from workbench.programs.last_error import last_error, last_traceback
 from workbench.programs.process import ProgramEnd
 from workbench.training.outcome import ALLOCATION_FAILURES, Outcome
 from workbench.training.program_reports import ProgramReports
@@ -16,6 +17,8 @@ from workbench.training.task import TrialTask
 NUM_LAST_LINES = 10
 _MAX_LINE_CHARS = 200
 _MEMORY = (*ALLOCATION_FAILURES, "OutOfMemoryError", "MemoryError", "std::bad_alloc")
+_FROM_OUTSIDE = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
+"""Signals by which others end a program, whatever it printed before."""
 _ENDS = re.compile(r"[\r\n]+")
 
 
@@ -44,12 +47,14 @@ def outcome_of(
     if is_stopped:
         return Outcome("stopped", reports.step, reports.values)
     if end.code != 0:
-        lines = _lines(output.errors.decode(errors="replace")) or _lines(tail)
-        last = f": {lines[-1]}" if lines else ""
+        printed = output.errors.decode(errors="replace")
+        error = _error_of(end.code, printed if printed.strip() else tail)
+        last = f": {error}" if error else ""
         is_memory = any(sign in tail[-4000:] for sign in _MEMORY)
         return Outcome(
             "failed", reports.step, reports.values, "oom" if is_memory else "error",
-            f"the program {_describe_code(end.code)}{last}", traceback=_traceback(tail),
+            f"the program {_describe_code(end.code)}{last}",
+            traceback=last_traceback(printed) or last_traceback(tail),
         )  # fmt: skip
     missing = _missing(reports, experiment, task) if task.rank == 0 else None
     if missing is None:
@@ -102,7 +107,8 @@ def _lines(tail: str) -> list[str]:
     return [line[:_MAX_LINE_CHARS] for line in found if line]
 
 
-def _traceback(tail: str) -> str | None:
-    """Return the last traceback of Python in what was printed; None without one."""
-    begin = tail.rfind("Traceback (most recent call last)")
-    return tail[begin:] if begin >= 0 else None
+def _error_of(code: int | None, printed: str) -> str:
+    """Return the error that a program printed; of one that was killed from outside, its last line."""
+    if code is None or -code in _FROM_OUTSIDE:
+        return (_lines(printed) or [""])[-1]
+    return last_error(printed)

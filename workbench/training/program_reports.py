@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 
 from workbench.events import Event, TrialReported
 from workbench.experiment import Experiment
+from workbench.outside_text import storable_name
 from workbench.training.outcome import Outcome, diverged, find_divergence
 from workbench.training.task import TrialTask
 
@@ -59,7 +60,8 @@ class ProgramReports:
         """
         if self.is_over:
             return
-        found = {name: value for name, value in values.items() if self._is_known(name)}
+        named = {storable_name(name): value for name, value in values.items()}
+        found = {name: value for name, value in named.items() if self._is_known(name)}
         if self._counted is not None:
             count = found.pop(self._counted, math.nan)
             if math.isfinite(count):

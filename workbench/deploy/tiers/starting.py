@@ -20,6 +20,8 @@ from typing import Any
 from workbench.deploy.tiers.relay import Link
 from workbench.deploy.tiers.settings import TierSettings
 from workbench.errors import RunError
+from workbench.history.failure_text import headline
+from workbench.programs.last_error import last_error
 
 START_S = 60.0
 _STOP_S = 5.0
@@ -65,8 +67,8 @@ class StartedProcess:
         if not line:
             self.kill()
             assert self._process.stderr is not None
-            lines = self._process.stderr.read().decode(errors="replace").strip().splitlines()
-            raise RunError(f"{self.what} did not start: {lines[-1] if lines else 'it printed nothing'}")
+            error = last_error(self._process.stderr.read().decode(errors="replace"))
+            raise RunError(f"{self.what} did not start: {headline(error) or 'it printed nothing'}")
         self.port = int(json.loads(line)["port"])
 
     def stop(self) -> dict[str, Any]:
