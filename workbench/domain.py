@@ -28,6 +28,7 @@ from pydantic import (
 from typing_extensions import Self, assert_never
 
 from workbench.errors import ExperimentError
+from workbench.python_values import json_value, listed_choices, python_value, whole_bound
 from workbench.refusals import Checked
 
 MAX_EXACT = 2**53
@@ -48,6 +49,11 @@ class Prior(Checked):
 
     near: JsonValue = Field(description="A value that is believed to be good.")
 
+    @field_validator("near", mode="before")
+    @classmethod
+    def _as_python(cls, given: Any) -> Any:
+        return json_value(given)
+
 
 class DomainSection(Checked):
     """The fields that all kinds of parameters share."""
@@ -58,6 +64,18 @@ class DomainSection(Checked):
         default_factory=dict,
         description="Parents and the value, or list of values, at which this parameter exists.",
     )
+
+    @field_validator("when", mode="before")
+    @classmethod
+    def _as_python(cls, given: Any) -> Any:
+        if not isinstance(given, Mapping):
+            return given
+        return {
+            parent: [json_value(one) for one in wanted]
+            if isinstance(wanted, tuple)
+            else json_value(wanted, str(parent))
+            for parent, wanted in given.items()
+        }
 
 
 class SearchedSection(DomainSection):
@@ -74,6 +92,11 @@ class NumberSection(SearchedSection):
     """The fields that ranges share."""
 
     log: bool = Field(False, description="Sample uniformly on a logarithmic scale.")
+
+    @field_validator("low", "high", "step", mode="before", check_fields=False)
+    @classmethod
+    def _bound_as_python(cls, given: Any) -> Any:
+        return whole_bound(given)
 
     def _check_range(self, low: float, high: float, step: float | None) -> None:
         if not math.isfinite(high - low):
@@ -236,6 +259,11 @@ class Choice(SearchedSection):
         written: dict[str, Any] = handler(self)
         return {key: value for key, value in written.items() if key == "choices" or value}
 
+    @field_validator("choices", mode="before")
+    @classmethod
+    def _listed_as_python(cls, given: Any) -> Any:
+        return listed_choices(given)
+
     @field_validator("choices")
     @classmethod
     def _refuse_twins(cls, choices: tuple[JsonValue, ...]) -> tuple[JsonValue, ...]:
@@ -266,6 +294,11 @@ class Fixed(DomainSection):
     """
 
     value: JsonValue
+
+    @field_validator("value", mode="before")
+    @classmethod
+    def _value_as_python(cls, given: Any) -> Any:
+        return json_value(given)
 
     @model_validator(mode="before")
     @classmethod
@@ -309,9 +342,18 @@ def _kind(given: Any) -> str | None:
         return given["type"] if given["type"] in ("int", "float") else None
     if "low" in given and "high" in given:
         bounds = (given["low"], given["high"], given.get("step") or 1)
-        whole = all(isinstance(bound, int) and not isinstance(bound, bool) for bound in bounds)
-        return "int" if whole else "float"
+        return "int" if all(map(_is_whole, bounds)) else "float"
     return None
+
+
+def _is_whole(bound: Any) -> bool:
+    """Return whether the bound of a range is a whole number, of any library, or written as a text."""
+    if getattr(bound, "size", None) == 1 and callable(getattr(bound, "item", None)):
+        bound = bound.item()
+    bound = python_value(bound)
+    if isinstance(bound, str):
+        return bound.strip().lstrip("+-").isdecimal()
+    return isinstance(bound, int) and not isinstance(bound, bool)
 
 
 _LOW, _HIGH = ("low", "min", "lower"), ("high", "max", "upper")
@@ -324,8 +366,12 @@ def _refuse_other_notations(given: Any) -> Any:
         if (instead := _instead_of(given)) is not None:
             raise ExperimentError("neither a range nor choices", next_step=f"Write {instead}.")
         return given
+    to_list: Any = getattr(given, "tolist", None)
+    if getattr(given, "ndim", 0) and to_list is not None:
+        given = to_list()
     if not isinstance(given, list | tuple):
         return given
+    given = [python_value(one) for one in given]
     is_plain = bool(given) and all(isinstance(one, str | int | float | None) for one in given)
     written = json.dumps(given) if is_plain else ""
     if not 0 < len(written) <= _MAX_LIST_CHARACTERS:

@@ -18,6 +18,7 @@ from typing_extensions import Self
 
 from workbench.domain import Choice, Domain, Fixed, Float, Int, WrittenDomain, describe, same_value
 from workbench.errors import ExperimentError
+from workbench.python_values import python_value
 from workbench.refusals import refusal_of_all
 
 __all__ = ["Choice", "Domain", "Fixed", "Float", "Int", "Params", "Space", "describe", "same_value"]
@@ -143,6 +144,7 @@ class Space(RootModel[dict[str, WrittenDomain]]):
             ExperimentError: If a parameter is unknown, out of range or should not exist, or one with several
                 values is missing.
         """
+        params = {name: python_value(value) for name, value in params.items()}
         for name in params:
             if name not in self.root:
                 raise ExperimentError("no such parameter", field=name, allowed=list(self.root))

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
 from tests.bridges import bridged_functions
 from tests.bridges.bridged_functions import NUM_STEPS
@@ -160,6 +162,37 @@ def test_reports_and_checkpoints_have_their_own_pace(tmp_path: Path) -> None:
     assert reported == [2, 4, 6]
     assert saved == ["partial-3", "partial-6"]
     assert [path.name for path in tmp_path.iterdir()] == ["saved-6"]
+
+
+def test_single_values_are_passed_on_as_what_they_are(tmp_path: Path) -> None:
+    reported: list[dict[str, Any]] = []
+    bridge = Bridge(lambda **values: bool(reported.append(values)))
+    metrics = {
+        "loss": torch.tensor([0.25], requires_grad=True), "f1": np.float32(0.5), "nan": float("nan"), "none": None,
+        "masked": np.ma.masked, "best": np.bool_(True), "text": "high", "matrix": np.eye(2), "list": [1.0],
+    }  # fmt: skip
+    bridge.advance(1, metrics)
+    [values] = reported
+    assert np.isnan(values.pop("nan"))
+    assert values.pop("masked") is np.ma.masked
+    assert values == {"step": 1, "loss": 0.25, "f1": 0.5, "none": None, "best": True}
+
+
+def test_an_objective_that_a_library_gives_as_something_else_fails_the_trial(tmp_path: Path) -> None:
+    def train(config: dict[str, Any], report: Any) -> None:
+        bridge = Bridge(report)
+        bridge.advance(1, {"loss": 0.9, "acc": None})
+        bridge.advance(2, {"loss": config.get("last"), "acc": 0.5})
+
+    asked = Experiment(train=train, objectives=[{"metric": "loss", "goal": "minimize"}])
+    for name, payload in asked.payloads().items():
+        (tmp_path / name).write_bytes(payload)
+    order = TrialTask(
+        "r", 0, 0, asked.model_dump_json(), objects=str(tmp_path), folder=str(tmp_path / "trial")
+    )
+    ended = run_trial(order, lambda event: False)
+    assert (ended.state, ended.reason) == ("failed", "error")
+    assert "report.loss: None is not a number" in (ended.message or "")
 
 
 def test_a_pace_of_zero_is_refused() -> None:

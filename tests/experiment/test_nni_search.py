@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from workbench.errors import ExperimentError
 from workbench.experiment import Experiment
@@ -82,6 +86,97 @@ def test_what_nni_prints_outside_of_its_experiments_is_read() -> None:
     assert reads(b"[2023-05-01 10:00:00] INFO (nni/MainThread) Final result: 98.5") == {"default": 98.5}
 
 
+@pytest.mark.parametrize(
+    ("printed", "value"),
+    [
+        ("nan", math.nan),
+        ("-inf", -math.inf),
+        ("1e-05", 1e-5),
+        ("tensor(0.25, device='cuda:0')", 0.25),
+        ("{'default': 0.25, 'loss': 0.5}", 0.25),
+        ('{"loss": 0.5, "default": NaN}', math.nan),
+        ("{'default': np.float64(0.25)}", 0.25),
+    ],
+)
+def test_every_result_that_nni_prints_is_read(printed: str, value: float) -> None:
+    from workbench.programs.printed_metrics import pattern_reader
+
+    found, _ = read({"searchSpace": read_yaml(SPACE), "trialCommand": "python a.py"})
+    reads = pattern_reader(found.metric_source.pattern or ())
+    for line in (f"Final result: {printed}", f"INFO (nni) Intermediate result: {printed}  (Index 3)"):
+        assert reads(line.encode()) == pytest.approx({"default": value}, nan_ok=True)
+    assert reads(b"Final result: None").words == {"default": "None"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "expected"),
+    [
+        ("quniform", [0.1, 0.6, 0.1], [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]),
+        ("quniform", [0, 10, 2.5], [0, 2.5, 5, 7.5, 10]),
+        ("quniform", [2, 10, 5], [2, 5, 10]),
+        ("quniform", [10, 100, 20], [20, 40, 60, 80, 100]),
+        ("quniform", [0.05, 0.35, 0.1], [0.1, 0.2, 0.3]),
+        ("quniform", [3, 3, 2], [3]),
+        ("qnormal", [5, 1, 2], [2, 4, 6, 8]),
+        ("qnormal", [0.5, 0.1, 0.1], [0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8]),
+        ("qnormal", [0, 0.01, 1], [0]),
+        ("qloguniform", [1, 100, 10], [1, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100]),
+        ("qloguniform", [1, 5, 1], [1, 2, 3, 4, 5]),
+        ("qlognormal", [0, 0.5, 1], [0, 1, 2, 3, 4]),
+        ("randint", [1, 5], [1, 2, 3, 4]),
+        ("randint", [0, 1], [0]),
+        ("choice", [16, "a", None, True, [1, 2]], [16, "a", None, True, [1, 2]]),
+    ],
+)
+def test_a_type_has_the_values_that_nni_documents(kind: str, values: list[Any], expected: list[Any]) -> None:
+    found, _ = read({"x": {"_type": kind, "_value": values}}, train="module:function")
+    reached = list(found.search.root["x"].values() or ())
+    if kind == "choice":
+        assert reached == expected
+    else:
+        assert reached == pytest.approx(expected)
+
+
+@given(st.integers(-50, 50), st.integers(0, 60), st.sampled_from((0.1, 0.25, 1, 3, 0.7)))
+def test_rounded_numbers_are_those_of_the_formula(low: int, width: int, step: float) -> None:
+    """Values are compared with clip(round(x / q) * q, low, high) at very many x."""
+    high = low + width
+    found, _ = read({"x": {"_type": "quniform", "_value": [low, high, step]}}, train="module:function")
+    reached = np.array(list(found.search.root["x"].values() or ()), dtype=float)
+    drawn = np.linspace(low, high, 4001)[1:-1] if width else np.array([low])
+    formula = np.unique(np.clip(np.round(drawn / step) * step, low, high).round(6))
+    assert reached == pytest.approx(formula, abs=1e-5)
+
+
+def test_normal_and_logarithmic_types_reach_three_deviations_around_the_mean() -> None:
+    space = {
+        "normal": {"_type": "normal", "_value": [1, 0.5]},
+        "lognormal": {"_type": "lognormal", "_value": [0, 1]},
+        "loguniform": {"_type": "loguniform", "_value": [0.001, 1]},
+        "uniform": {"_type": "uniform", "_value": [0, 3]},
+    }
+    found, _ = read(space, train="module:function")
+    bounds = {name: (domain.low, domain.high, domain.log) for name, domain in found.search.root.items()}
+    assert bounds == {
+        "normal": (-0.5, 2.5, False),
+        "lognormal": (math.exp(-3), math.exp(3), True),
+        "loguniform": (0.001, 1, True),
+        "uniform": (0, 3, False),
+    }
+
+
+def test_many_multiples_on_a_logarithmic_scale_are_thinned_with_a_note() -> None:
+    space = {"x": {"_type": "qloguniform", "_value": [1, 100000, 10]}}
+    found, notes = read(space, train="module:function")
+    values = found.search.root["x"].values() or ()
+    assert (values[0], values[-1]) == (1, 100000)
+    assert all(value % 10 == 0 for value in values[1:])
+    assert (
+        f"searchSpace.x: {len(values)} multiples of q, spaced on a logarithmic scale, stand for all" in notes
+    )
+    assert read({"x": {"_type": "qloguniform", "_value": [1, 1000, 1]}}, train="module:function")[1] == []
+
+
 def test_parameters_of_a_nested_choice_exist_where_it_is_chosen() -> None:
     space = {
         "optimizer": {
@@ -103,6 +198,9 @@ def test_parameters_of_a_nested_choice_exist_where_it_is_chosen() -> None:
     [
         ({"searchSpace": {"x": {"_type": "mutable", "_value": [1]}}}, "searchSpace.x._type"),
         ({"searchSpace": {"x": {"_type": "uniform", "_value": [1]}}}, "searchSpace.x._value"),
+        ({"searchSpace": {"x": {"_type": "quniform", "_value": [0, 1, 0]}}}, "searchSpace.x._value"),
+        ({"searchSpace": {"x": {"_type": "randint", "_value": [3, 3]}}}, "searchSpace.x._value"),
+        ({"searchSpace": {"x": {"_type": "qlognormal", "_value": ["a", 1, 1]}}}, "searchSpace.x._value"),
         ({"searchSpace": {"x": 3}}, "searchSpace.x"),
         ({"searchSpace": {}, "advisor": {}}, "advisor"),
         ({"searchSpace": {"x": {"_type": "uniform", "_value": [0, 1]}}}, "trialCommand"),

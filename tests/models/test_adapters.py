@@ -4,6 +4,7 @@ import itertools
 import math
 import sys
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -117,6 +118,28 @@ def test_a_metric_may_return_numbers(own_module):
     totals.add(torch.eye(3), torch.tensor([0, 1, 0]))
     totals.add(torch.eye(3)[:1], torch.tensor([0]))
     assert totals.values() == pytest.approx(dict.fromkeys(found, 3 / 4))
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (None, "None"),
+        (np.ma.masked, "a masked value"),
+        (torch.tensor(1j), "a complex value"),
+        ("high", "str"),
+    ],
+)
+def test_a_metric_that_returns_no_number_is_refused_by_the_name_of_its_function(value, words):
+    def mine(outputs, targets):
+        return value
+
+    def total(outputs, targets):
+        return value, len(targets)
+
+    for function in (mine, total):
+        [metric] = load_metrics({"any": function}, "classification").values()
+        with pytest.raises(ExperimentError, match=f"{function.__name__} returned .*{words} is not a number"):
+            metric.measure(torch.eye(3), torch.tensor([0, 1, 0]))
 
 
 @pytest.mark.parametrize(

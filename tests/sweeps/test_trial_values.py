@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 from collections.abc import Callable
@@ -13,7 +14,7 @@ import pytest
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 
-from workbench.events import Event, TrialReported, TrialStarted
+from workbench.events import Event, TrialEnded, TrialReported, TrialStarted
 from workbench.experiment import Experiment
 from workbench.history import History
 from workbench.store import Store
@@ -163,3 +164,38 @@ def test_a_warm_start_reads_values_as_the_new_run_does(store: Store) -> None:
     asked = earlier.replace(objectives=[{"metric": "score", "goal": "maximize", "value": "best"}])
     assert [prior.values["score"] for prior in prior_trials(store, run_id, asked)] == [0.9, 0.72]
     assert [prior.values["score"] for prior in prior_trials(store, run_id, earlier)] == [0.55, 0.72]
+
+
+def test_a_final_nan_never_completes_a_trial_whatever_sent_it(store: Store) -> None:
+    experiment = Experiment(
+        model="mlp", data="digits", objectives=[{"metric": "val_accuracy", "goal": "maximize"}],
+        constraints=[{"metric": "size_bytes", "at_most": 1e6}], search={"width": {"choices": [8, 16, 32]}},
+    )  # fmt: skip
+    run_id = store.create_run(experiment)
+    ledger = Ledger(store, run_id)
+    referee = Referee(ledger)
+    values = [
+        {"val_accuracy": math.nan, "size_bytes": 10.0},
+        {"val_accuracy": 0.5, "size_bytes": math.nan},
+        {"val_accuracy": 0.5, "size_bytes": 10.0, "val_loss": math.nan},
+    ]
+    with store.writer(run_id, owner_pid=os.getpid(), owner_host=socket.gethostname()) as writer:
+        ledger.replay(writer)
+        ends = []
+        for number, final in enumerate(values):
+            proposal = ledger.study.ask()
+            assert proposal is not None
+            ledger.record(proposal.event())
+            events: list[Event] = [
+                TrialStarted(trial=number, attempt=0, worker_pids=[1]),
+                TrialReported(trial=number, attempt=0, step=1, epoch=1.0, values={"val_accuracy": 0.9}),
+                TrialEnded(trial=number, attempt=0, state="complete", values=final, step=2),
+            ]
+            ended = referee.take_in(number, events, stop=None)
+            assert isinstance(ended, TrialEnded)
+            ends.append((ended.state, ended.reason, ended.message))
+    assert ends == [
+        ("failed", "diverged", "val_accuracy is nan at the end"),
+        ("failed", "diverged", "size_bytes is nan at the end"),
+        ("complete", None, None),
+    ]

@@ -142,6 +142,58 @@ def test_how_programs_end(tmp_path: Path) -> None:
     assert absent.message == "/nowhere/to/be/found could not be started: No such file or directory"
 
 
+@pytest.mark.parametrize(
+    ("lines", "outcome"),
+    [
+        (["loss=0.9", "loss=nan"], ("failed", "diverged", "loss is nan at step 2")),
+        (["loss=0.9", "loss: tensor(nan, device='cuda:0')"], ("failed", "diverged", "loss is nan at step 2")),
+        (["loss=0.9", "loss: NA"], ("failed", "error", "the last loss that the program wrote is NA")),
+        (["loss=0.9", "loss=tensor([0.1, 0.2])"], ("failed", "error", "an array or another object")),
+        (["loss=0.9", '{"loss": true}'], ("failed", "error", "the program wrote is True, which is not")),
+        (["loss=None"], ("failed", "error", "it wrote None in its place, which is not a number")),
+        (["loss=None", "loss=0.5", "loss=None"], ("complete", None, "")),
+        (["loss=0.5 val_loss=nan train_loss=inf acc=None"], ("complete", None, "")),
+        (["loss: np.float64(0.5) n=np.int64(3)"], ("complete", None, "")),
+        (["loss=0.5 size=nan"], ("failed", "diverged", "size is nan at step 1")),
+    ],
+)
+def test_what_is_written_at_last_decides(
+    lines: list[str], outcome: tuple[str, str | None, str], tmp_path: Path
+) -> None:
+    printed = "\n".join(lines).replace("{", "{{").replace("}", "}}")
+    command = ["python", "-c", f"print({printed!r})"]
+    trial = Trial("", tmp_path, command=command, constraints=[{"metric": "size", "at_most": 1}])
+    state, reason, words = outcome
+    assert (trial.ended.state, trial.ended.reason) == (state, reason), trial.ended.message
+    assert words in (trial.ended.message or "")
+    if state == "complete":
+        assert trial.ended.values["loss"] == 0.5
+    if lines[-1] == "loss=None" and state == "complete":
+        assert trial.notes == [
+            "the program wrote loss as None at last, so the last number before that counts"
+        ]
+
+
+def test_a_program_reports_anything_and_only_the_objective_fails_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(PROGRAM.parents[2]))
+    code = (
+        "import workbench as wb\n"
+        "wb.report(loss=0.5, acc=None, model=object(), ok=True, nan=float('nan'), val=dict(f1=1, z=1j))\n"
+        "wb.report(loss='0.25', model=object())\n"
+    )
+    trial = Trial("", tmp_path / "fine", command=["python", "-c", code])
+    assert trial.ended.state == "complete", trial.ended.message
+    values = dict(trial.ended.values)
+    assert math.isnan(values.pop("nan"))
+    assert values == {"loss": 0.25, "ok": 1.0, "val.f1": 1.0}
+    assert [note.partition(" is not kept")[0] for note in trial.notes] == ["'acc'", "'model'", "'val.z'"]
+    wrong = "import workbench as wb\nwb.report(loss=0.5)\nwb.report(loss=1j)\n"
+    ended = Trial("", tmp_path / "wrong", command=["python", "-c", wrong]).ended
+    assert (ended.state, ended.message) == ("failed", "report.loss: a complex value is not a number")
+
+
 def test_a_metric_that_is_never_written_is_named_beside_those_that_were(tmp_path: Path) -> None:
     ended = Trial("other", tmp_path).ended
     assert (ended.state, ended.is_unreported) == ("failed", True)

@@ -167,7 +167,24 @@ def test_a_function_that_may_continue_without_its_step_is_told_that_reports_are_
     assert [event.step for event in reports[-3:]] == ([4, 5, 6] if states_step else [1, 2, 3])
 
 
-@pytest.mark.parametrize("value", ["high", None, np.zeros(3), [1.0], object()])
+NOT_RESULTS = [
+    "high",
+    None,
+    np.zeros(3),
+    np.zeros(0),
+    [],
+    [1.0],
+    object(),
+    False,
+    np.bool_(True),
+    torch.tensor(True),
+    np.ma.masked,
+    1 + 0j,
+    torch.tensor(1 + 0j),
+]
+
+
+@pytest.mark.parametrize("value", NOT_RESULTS)
 def test_what_is_no_number_is_refused_by_name(value: Any, tmp_path: Path) -> None:
     def train(config: dict[str, Any], report: Callable[..., bool]) -> None:
         report(step=1, score=value)
@@ -336,3 +353,130 @@ def test_the_progress_that_trials_are_compared_by_is_reported_and_grows(tmp_path
     assert ending(32, 32, 64).state == "complete"
     assert "report.samples: missing, but early_stop.unit" in str(ending(32, None).message)
     assert "report.samples: 16 is not valid after 32" in str(ending(32, 16).message)
+
+
+@pytest.mark.parametrize("value", NOT_RESULTS)
+def test_what_is_no_number_is_refused_where_it_is_all_that_a_function_returns(
+    value: Any, tmp_path: Path
+) -> None:
+    for returned in (value, {"score": value}):
+        ended, reports = run(lambda config, report, returned=returned: returned, tmp_path)
+        assert (ended.state, ended.reason) == ("failed", "error")
+        named = "without reporting or returning 'score'" if returned is None else "report.score"
+        assert named in (ended.message or "")
+        assert not reports
+
+
+class Notes:
+    """Runs a function, and keeps its notes, too."""
+
+    def __init__(self, function: Callable[..., Any], folder: Path, **fields: Any) -> None:
+        objectives = [{"metric": "score", "goal": "maximize"}]
+        experiment = Experiment(train=function, objectives=objectives, **fields)
+        for name, payload in experiment.payloads().items():
+            (folder / name).write_bytes(payload)
+        order = TrialTask(
+            "r", 0, 0, experiment.model_dump_json(), objects=str(folder), folder=str(folder / "trial")
+        )
+        self.events: list[Event] = []
+        self.ended = run_trial(order, lambda event: bool(self.events.append(event)))
+
+    @property
+    def notes(self) -> list[str]:
+        return [event.message for event in self.events if isinstance(event, Noted)]
+
+
+@pytest.mark.parametrize("returned", [False, np.bool_(True), torch.nn.Linear(1, 1), [0.1], "done"])
+def test_what_is_returned_beside_a_reported_objective_costs_no_training(
+    returned: Any, tmp_path: Path
+) -> None:
+    def train(config: dict[str, Any], report: Callable[..., bool]) -> Any:
+        stop = report(score=0.3)
+        return stop if returned is False else returned
+
+    found = Notes(train, tmp_path)
+    assert (found.ended.state, found.ended.values) == ("complete", {"score": 0.3})
+    [note] = found.notes
+    assert "not a number, so the score that the function reported counts" in note
+
+
+@pytest.mark.parametrize("returned", [np.ma.masked, 1j, {"score": None}, {"score": False}])
+def test_what_is_returned_in_the_place_of_the_objective_does_not_let_an_earlier_report_win(
+    returned: Any, tmp_path: Path
+) -> None:
+    def train(config: dict[str, Any], report: Callable[..., bool]) -> Any:
+        report(score=0.9)
+        return returned
+
+    found = Notes(train, tmp_path)
+    assert (found.ended.state, found.ended.reason) == ("failed", "error")
+    assert "report.score" in (found.ended.message or "")
+
+
+@pytest.mark.parametrize(
+    "nan", [float("nan"), np.float32("nan"), torch.tensor(float("nan")), "nan", {"score": np.nan}]
+)
+def test_a_nan_that_is_returned_is_a_divergence(nan: Any, tmp_path: Path) -> None:
+    def train(config: dict[str, Any], report: Callable[..., bool]) -> Any:
+        report(score=0.9)
+        return nan
+
+    assert (run(train, tmp_path)[0].state, run(train, tmp_path)[0].reason) == ("failed", "diverged")
+
+
+def test_values_beside_the_objective_are_kept_where_they_are_numbers_and_noted_once_where_not(
+    tmp_path: Path,
+) -> None:
+    def train(config: dict[str, Any], report: Callable[..., bool]) -> dict[str, Any]:
+        for step in range(3):
+            report(score=float(step), acc=None if step < 2 else 0.5, val_loss=float("nan"))
+        return {
+            "score": 3.0,
+            "model": torch.nn.Linear(1, 1),
+            "is_best": True,
+            "rest": {"f1": np.float32(0.5), "history": [1, 2], "z": 1j},
+            "empty": np.array([]),
+        }
+
+    found = Notes(train, tmp_path)
+    assert found.ended.state == "complete", found.ended.message
+    values = dict(found.ended.values)
+    assert np.isnan(values.pop("val_loss"))
+    assert values == {"score": 3.0, "acc": 0.5, "is_best": 1.0, "rest.f1": 0.5}
+    assert [note.partition(" is not kept: ")[0] for note in found.notes] == [
+        "'acc'", "'model'", "'rest.history'", "'rest.z'", "'empty'",
+    ]  # fmt: skip
+
+
+def test_notes_on_values_of_very_many_names_end(tmp_path: Path) -> None:
+    found = Notes(lambda config, report: {"score": 1.0, **dict.fromkeys(map(str, range(100)))}, tmp_path)
+    assert found.ended.state == "complete"
+    assert len(found.notes) == 21
+    assert "and others" in found.notes[-1]
+
+
+def test_only_what_the_experiment_names_can_end_a_trial(tmp_path: Path) -> None:
+    def train(config: dict[str, Any], report: Callable[..., bool]) -> None:
+        for _ in range(2):
+            report(score=1.0, latency=config.get("latency", float("nan")), train_loss=float("nan"))
+
+    limit = {"constraints": [{"metric": "latency", "at_most": 1.0}]}
+    (tmp_path / "free").mkdir()
+    assert Notes(train, tmp_path / "free").ended.state == "complete"
+    ended = Notes(train, tmp_path, **limit).ended
+    assert (ended.state, ended.reason, ended.message) == ("failed", "diverged", "latency is nan at step 1")
+    missing = Notes(lambda config, report: report(score=1.0, latency=None), tmp_path, **limit).ended
+    assert "report.latency: None is not a number" in (missing.message or "")
+    late = Notes(lambda config, report: {"score": 1.0, "latency": float("inf")}, tmp_path, **limit).ended
+    assert late.state == "complete", "infinity can be compared with a limit"
+
+
+@pytest.mark.parametrize("step", [3, None, 7.5, "last", True])
+def test_a_returned_step_that_is_not_valid_costs_no_training(step: Any, tmp_path: Path) -> None:
+    def train(config: dict[str, Any], report: Callable[..., bool]) -> dict[str, Any]:
+        report(step=10, score=0.5)
+        return {"score": 0.75, "step": step}
+
+    found = Notes(train, tmp_path)
+    assert (found.ended.state, found.ended.values, found.ended.step) == ("complete", {"score": 0.75}, 10)
+    assert f"returned the step {step!r}" in found.notes[0]

@@ -112,3 +112,26 @@ def test_an_object_is_copied_for_each_evaluation() -> None:
 def test_a_value_that_is_no_number_is_refused() -> None:
     with pytest.raises(ExperimentError, match="returned an object of type dict"):
         WholeMetric(Wordy).compute([(torch.ones(1), torch.ones(1))])
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (True, "the boolean True"),
+        (np.ma.masked, "a masked value"),
+        (None, "None"),
+        (torch.ones(2), r"\(2,\)"),
+    ],
+)
+def test_a_value_that_converts_itself_is_no_number_either(value: Any, words: str) -> None:
+    class Computes:
+        def update(self, *_: Any) -> None:
+            pass
+
+        def compute(self) -> Any:
+            return value
+
+    with pytest.raises(
+        ExperimentError, match=rf"compute of Computes returned .*: .*{words}.* is not a number"
+    ):
+        WholeMetric(Computes).compute([(torch.ones(1), torch.ones(1))])

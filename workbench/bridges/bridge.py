@@ -5,7 +5,6 @@ Which callback calls it, and how a framework writes and reads a checkpoint, is l
 
 from __future__ import annotations
 
-import numbers
 import os
 import re
 import shutil
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.errors import ArgumentError, MissingDependencyError
+from workbench.reported_values import NotANumber, judge
 
 _SAVED = re.compile(r"saved-(\d+)\b")
 _PARTIAL = "partial-"
@@ -72,7 +72,7 @@ class Bridge:
 
         Args:
             step: How many steps are done, those of earlier attempts included.
-            metrics: Values by name; what is not a number is left out.
+            metrics: Values by name; texts, arrays and the like are left out.
             save: Writes a checkpoint to the path that it receives.
             suffix: How the name of the checkpoint ends, such as `.json`.
             is_first: Whether this is rank 0 of several workers; `save` is called on all of them.
@@ -81,7 +81,7 @@ class Bridge:
             Whether the training should stop now.
         """
         stop = False
-        if step % self._every == 0 and (values := _numbers_of(metrics)):
+        if step % self._every == 0 and (values := _single_values(metrics)):
             stop = bool(self._report(step=step, **values))
         if save is not None and (stop or step % self._save_every == 0):
             self._save(step, save, suffix, is_first)
@@ -118,14 +118,18 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _numbers_of(metrics: Mapping[str, Any]) -> dict[str, float]:
-    """Return the values that are one number each: Python's, or of an array or a tensor."""
-    found = {}
+def _single_values(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values that are one number each, or stand in the place of one, such as None.
+
+    What becomes of the latter is decided by the receiver, which knows the objectives.
+    """
+    found: dict[str, Any] = {}
     for name, value in metrics.items():
-        is_scalar = getattr(value, "ndim", None) == 0 or getattr(value, "size", None) == 1
-        number = value.item() if is_scalar and hasattr(value, "item") else value
-        if isinstance(number, numbers.Real):
-            found[str(name)] = float(number)
+        judged = judge(value)
+        if not isinstance(judged, NotANumber):
+            found[str(name)] = judged
+        elif judged.is_missing:
+            found[str(name)] = value
     return found
 
 

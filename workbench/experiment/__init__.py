@@ -58,6 +58,7 @@ from workbench.experiment.what_is_trained import (
 )
 from workbench.experiment.yaml_file import read_yaml, read_yaml_file, write_yaml
 from workbench.outside_text import escaped, unwritable_text
+from workbench.python_values import python_values
 from workbench.space import Space
 
 __all__ = [
@@ -184,7 +185,7 @@ class Experiment(BaseModel):
         _refuse_unwritable(fields)
         written = written_names(fields)
         try:
-            super().__init__(**resolve_aliases(fields))
+            super().__init__(**resolve_aliases(python_values(fields)))
         except ValidationError as error:
             raise refusal_of_all(error, Experiment, written) from error
         vars(self)["_written_names"] = written  # no field, and so no part of what is compared and stored
@@ -241,6 +242,21 @@ class Experiment(BaseModel):
     def own_metrics(self) -> tuple[Component, ...]:
         """The metrics that the workbench computes in addition to those of the task."""
         return self.metrics if isinstance(self.metrics, tuple) else ()
+
+    @property
+    def limited_metrics(self) -> frozenset[str]:
+        """The metrics that are compared with limits: of constraints, and of the target of a federation."""
+        limits = list(self.constraints)
+        if self.federated is not None and self.federated.target is not None:
+            limits.append(self.federated.target)
+        return frozenset(limit.metric for limit in limits)
+
+    @property
+    def decisive_metrics(self) -> frozenset[str]:
+        """The metrics that can end a trial: objectives, those with limits, and what early stopping counts."""
+        counted = self.early_stop.counted_metric
+        improved = (objective.metric for objective in self.objectives)
+        return self.limited_metrics.union(improved, () if counted is None else (counted,))
 
     @property
     def metric_source(self) -> MetricSource:

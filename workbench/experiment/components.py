@@ -23,6 +23,7 @@ from pydantic import (
 )
 
 from workbench.errors import ExperimentError, RunError
+from workbench.python_values import python_values
 from workbench.refusals import Checked
 from workbench.registry import load_object
 
@@ -58,6 +59,7 @@ class Component(Checked):
             options = {key: value for key, value in given.items() if key != "name"}
             if set(options) == {"options"} and isinstance(options["options"], Mapping):
                 options = dict(options["options"])
+            options = python_values(options)
             if callable(given["name"]):
                 return embed(given["name"], options)
             return handler({"name": given["name"], "options": options})

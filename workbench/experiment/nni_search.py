@@ -7,8 +7,10 @@ a note where it only says where to run.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Mapping
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +36,16 @@ _LIMITS = {
     },
 }  # fmt: skip
 _NUM_LISTED = 64
-_PRINTED = r"(?:Intermediate|Final) result: (?P<default>[-+.\deE]+)"
-"""What nni prints of a reported number where none of its experiments runs."""
+_PRINTED = (
+    r"(?:Intermediate|Final) result: (?P<default>[^\s{]+)",
+    r"(?:Intermediate|Final) result: \{.*?['\"]default['\"]: *(?P<default>[^\s,}]+)",
+)
+"""What nni prints of a number, or of a mapping with one, that is reported where none of its experiments runs.
+
+Whatever stands there is caught: a NaN that is not read would let an earlier result count.
+"""
+_MAX_LISTED = 1000
+"""Numbers that are listed where they are not evenly spaced."""
 
 
 def is_nni(document: Mapping[str, Any]) -> bool:
@@ -97,7 +107,7 @@ def from_nni(
     else:
         plain = str(document["trialCommand"]).replace("{", "{{").replace("}", "}}")
         settings["command"] = parse_command(f"{plain} {{args}}")
-        settings["metrics"] = {"pattern": _PRINTED}
+        settings["metrics"] = {"pattern": list(_PRINTED)}
         note("the parameters are passed as options, --name=value: nni.get_next_parameter() returns none")
         note("metrics reads what nni prints: without nni, remove it and name in objectives what is printed")
     return Experiment(**settings, **_limits(document, note))
@@ -155,10 +165,17 @@ def _parameters(
             )
         try:
             domain = _TYPES[kind](*(values if kind != "choice" else [values]))
-        except (TypeError, ValueError) as error:
-            raise ExperimentError(f"{values!r} does not fit {kind}", field=f"{path}._value") from error
+        except (TypeError, ValueError, ArithmeticError) as error:
+            raise ExperimentError(
+                f"{values!r} does not fit {kind}", field=f"{path}._value", allowed=_VALUES[kind]
+            ) from error
         if kind in ("normal", "qnormal", "lognormal", "qlognormal"):
             note(f"{path}: {kind} becomes a range of three standard deviations around the mean")
+        if kind in ("qloguniform", "qlognormal") and _is_thinned(domain, values[2]):
+            num = len(domain["choices"])
+            note(f"{path}: {num} multiples of q, spaced on a logarithmic scale, stand for all")
+        if kind == "quniform" and "low" in domain and _are_clipped(*values):
+            note(f"{path}: only multiples of q are tried, from {domain['low']} to {domain['high']}")
         found[flat] = domain | ({"when": dict(when)} if when else {})
     return found
 
@@ -179,41 +196,146 @@ def _branches(
     return found
 
 
-def _rounded(low: float, high: float, step: float) -> dict[str, Any]:
-    """Return the multiples of a step between two numbers, both bounds included as NNI does."""
-    first, last = math.ceil(low / step) * step, math.floor(high / step) * step
-    kind = "int" if all(float(number).is_integer() for number in (first, step)) else "float"
-    convert = int if kind == "int" else float
-    return {"type": kind, "low": convert(first), "high": convert(last), "step": convert(step)}
+def _whole_range(low: float, high: float) -> dict[str, Any]:
+    """Return the whole numbers from low to high, without high."""
+    if not _are_whole(low, high) or not low < high:
+        raise ValueError("not a range of whole numbers")
+    return {"type": "int", "low": int(low), "high": int(high) - 1}
 
 
-def _rounded_logarithmic(low: float, high: float, step: float) -> dict[str, Any]:
-    places = (place / (_NUM_LISTED - 1) for place in range(_NUM_LISTED))
-    drawn = (low ** (1 - place) * high**place for place in places)
-    return {"choices": sorted({min(max(round(one / step) * step, low), high) for one in drawn})}
-
-
-def _around(mean: float, deviation: float) -> dict[str, Any]:
-    return {"type": "float", "low": mean - 3 * deviation, "high": mean + 3 * deviation}
+def _even(low: float, high: float) -> dict[str, Any]:
+    return {"type": "float", "low": low, "high": high}
 
 
 def _logarithmic(low: float, high: float) -> dict[str, Any]:
     return {"type": "float", "low": low, "high": high, "log": True}
 
 
+def _rounded(low: float, high: float, step: float) -> dict[str, Any]:
+    """Return the values of clip(round(x / step) * step, low, high), for x between low and high."""
+    places = _places(low, high, step)
+    if not places:
+        return {"value": low}
+    if len(places) > _MAX_LISTED or not _are_clipped(low, high, step):
+        places = range(places[0] + (_multiple(places[0], step) < low),
+                       places[-1] + 1 - (_multiple(places[-1], step) > high))  # fmt: skip
+        return _multiples(places, step)
+    return _listed([min(max(_multiple(place, step), low), high) for place in places])
+
+
+def _are_clipped(low: float, high: float, step: float) -> bool:
+    """Return whether numbers between low and high are rounded to multiples beyond these."""
+    places = _places(low, high, step)
+    return bool(places) and (_multiple(places[0], step) < low or _multiple(places[-1], step) > high)
+
+
+def _rounded_around(mean: float, deviation: float, step: float) -> dict[str, Any]:
+    """Return the multiples of a step to which numbers around a mean are rounded, which nothing clips."""
+    around = _around(mean, deviation)
+    return _multiples(_places(around["low"], around["high"], step), step)
+
+
+def _around(mean: float, deviation: float) -> dict[str, Any]:
+    if deviation <= 0:
+        raise ValueError("no deviation")
+    return _even(mean - 3 * deviation, mean + 3 * deviation)
+
+
+def _logarithmic_around(mean: float, deviation: float) -> dict[str, Any]:
+    around = _around(mean, deviation)
+    return _logarithmic(math.exp(around["low"]), math.exp(around["high"]))
+
+
+def _rounded_logarithmic(low: float, high: float, step: float) -> dict[str, Any]:
+    """Return the values of clip(round(x / step) * step, low, high), for x between low and high."""
+    if step == 1 and _are_whole(low, high):
+        return {"type": "int", "low": int(low), "high": int(high), "log": True}
+    return _listed([min(max(value, low), high) for value in _spaced(low, high, step)] or [low])
+
+
+def _rounded_logarithmic_around(mean: float, deviation: float, step: float) -> dict[str, Any]:
+    around = _logarithmic_around(mean, deviation)
+    return _listed(_spaced(around["low"], around["high"], step))
+
+
+def _spaced(low: float, high: float, step: float) -> list[float]:
+    """Return all multiples to which numbers are rounded; of many, some that are even in the logarithm."""
+    if not 0 < low <= high:
+        raise ValueError("no logarithm")
+    places = _places(low, high, step)
+    if len(places) > _NUM_LISTED:
+        drawn = (low ** (1 - part / (_NUM_LISTED - 1)) * high ** (part / (_NUM_LISTED - 1))
+                 for part in range(_NUM_LISTED))  # fmt: skip
+        rounded = {round(_quotient(number, step)) for number in drawn}
+        return [_multiple(place, step) for place in sorted(rounded) if place in places]
+    return [_multiple(place, step) for place in places]
+
+
+def _is_thinned(domain: Mapping[str, Any], step: float) -> bool:
+    """Return whether multiples of a step are left out of choices."""
+    choices = domain.get("choices", ())
+    return any(_quotient(after - before, step) > 1 for before, after in itertools.pairwise(choices))
+
+
+def _multiples(places: range, step: float) -> dict[str, Any]:
+    """Return a range of multiples of a step, both bounds included; a single one is a value."""
+    low, high = _multiple(places[0], step), _multiple(places[-1], step)
+    if len(places) == 1:
+        return {"value": low}
+    kind = "int" if _are_whole(step, low) else "float"
+    return {"type": kind, "low": low, "high": high, "step": int(step) if kind == "int" else step}
+
+
+def _listed(values: list[float]) -> dict[str, Any]:
+    distinct = sorted(set(values))
+    return {"choices": distinct} if len(distinct) > 1 else {"value": distinct[0]}
+
+
+def _are_whole(*numbers: float) -> bool:
+    return all(float(number).is_integer() for number in numbers)
+
+
+def _places(low: float, high: float, step: float) -> range:
+    """Return which multiples of a step numbers between low and high are rounded to."""
+    if not step > 0 or not low <= high:
+        raise ValueError("not a range of steps")
+    half = Decimal("0.5")
+    return range(math.floor(_quotient(low, step) + half), math.ceil(_quotient(high, step) - half) + 1)
+
+
+def _quotient(value: float, step: float) -> Decimal:
+    """Return how many steps a number is, exactly as both are written: 0.6 is 6 steps of 0.1."""
+    return Decimal(str(value)) / Decimal(str(step))
+
+
+def _multiple(place: int, step: float) -> float:
+    """Return a multiple of a step as one writes it: 0.3, where 3 * 0.1 is 0.30000000000000004."""
+    found = Decimal(str(step)) * place
+    return int(found) if float(step).is_integer() else float(found)
+
+
 _TYPES: dict[str, Callable[..., dict[str, Any]]] = {
     "choice": lambda values: {"choices": list(values)},
-    "randint": lambda low, high: {"type": "int", "low": int(low), "high": int(high) - 1},
-    "uniform": lambda low, high: {"type": "float", "low": low, "high": high},
+    "randint": _whole_range,
+    "uniform": _even,
     "quniform": _rounded,
     "loguniform": _logarithmic,
     "qloguniform": _rounded_logarithmic,
     "normal": _around,
-    "qnormal": lambda mean, deviation, _step: _around(mean, deviation),
-    "lognormal": lambda mean, deviation: _logarithmic(
-        math.exp(mean - 3 * deviation), math.exp(mean + 3 * deviation)
-    ),
-    "qlognormal": lambda mean, deviation, _step: _logarithmic(
-        math.exp(mean - 3 * deviation), math.exp(mean + 3 * deviation)
-    ),
+    "qnormal": _rounded_around,
+    "lognormal": _logarithmic_around,
+    "qlognormal": _rounded_logarithmic_around,
+}
+"""What each type of NNI means: https://nni.readthedocs.io/en/stable/hpo/search_space.html"""
+_VALUES = {
+    "choice": "a list",
+    "randint": "[lower, upper] of whole numbers, without upper",
+    "uniform": "[low, high]",
+    "quniform": "[low, high, q] with q above 0",
+    "loguniform": "[low, high]",
+    "qloguniform": "[low, high, q] with low and q above 0",
+    "normal": "[mu, sigma] with sigma above 0",
+    "qnormal": "[mu, sigma, q] with q above 0",
+    "lognormal": "[mu, sigma]",
+    "qlognormal": "[mu, sigma, q] with q above 0",
 }

@@ -143,6 +143,23 @@ class TrialValue:
             self._tails[metric] = [tuple(entry) for entry in tail]
 
 
+def find_divergence(experiment: Experiment, values: Mapping[str, float]) -> str | None:
+    """Return the name of a metric that ends a trial as diverged; None where there is none.
+
+    That is an objective that is NaN or infinite, or a metric with a limit that is NaN, as infinity can be
+    compared with a limit. No other metric ends a trial.
+
+    Args:
+        experiment: What has objectives and limits.
+        values: Metrics that a trial reports, or that it is worth.
+    """
+    improved, limited = {item.metric for item in experiment.objectives}, experiment.limited_metrics
+    for name, value in values.items():
+        if (name in improved and not math.isfinite(value)) or (name in limited and math.isnan(value)):
+            return name
+    return None
+
+
 def mode_of(experiment: Experiment, objective: Objective) -> Mode:
     """Return how the value of an objective is read.
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
+from decimal import Decimal
 from typing import Any
 
 from workbench.errors import ExperimentError
@@ -240,9 +241,10 @@ def _rounded(field: str, low: float, high: float, step: float) -> dict[str, Any]
     """Name the multiples of `step` to which numbers from low to high are rounded."""
     if step <= 0:
         raise ExperimentError(f"{step} is not above 0", field=f"{field}.q")
-    first, last = round(low / step), round(high / step)
-    kind = "int" if isinstance(step, int) else "float"
-    return {"type": kind, "low": first * step, "high": last * step, "step": step}
+    exact = Decimal(str(step))  # 6 * 0.1 would be 0.6000000000000001
+    first, last = (round(Decimal(str(bound)) / exact) * exact for bound in (low, high))
+    convert = int if isinstance(step, int) else float
+    return {"type": convert.__name__, "low": convert(first), "high": convert(last), "step": step}
 
 
 def _rounded_logarithmic(field: str, low: float, high: float, step: float) -> dict[str, Any]:

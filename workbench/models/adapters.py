@@ -12,7 +12,6 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from workbench.errors import ExperimentError
@@ -22,7 +21,7 @@ from workbench.models import LOSSES, METRICS, Task, default_loss, default_metric
 from workbench.models.configurations import configure
 from workbench.models.construction import construct
 from workbench.models.estimators import is_estimator
-from workbench.models.metrics import AnyMetric, Loss, Metric, WholeMetric, mean_over_samples
+from workbench.models.metrics import AnyMetric, Loss, Metric, WholeMetric, as_measured, mean_over_samples
 from workbench.registry import Registry, load_object
 
 ModelReference = str | Callable[..., nn.Module]
@@ -155,12 +154,14 @@ def _as_metric(found: AnyMetric | Callable[..., Any], field: str) -> AnyMetric:
         make = found if inspect.isclass(kind) else functools.partial(copy.deepcopy, found)
         return WholeMetric(make, goal=goal)
 
+    name = getattr(kind, "__name__", type(kind).__name__)
+
     def measure(outputs: Any, targets: Any) -> tuple[Tensor, int | Tensor]:
         measured = found(outputs, targets)
         if isinstance(measured, tuple):
             total, count = measured
-            return torch.as_tensor(total), count
-        mean = torch.as_tensor(measured)  # it may be a number, as scikit-learn returns
+            return as_measured(total, name), count
+        mean = as_measured(measured, name)  # it may be a number, as scikit-learn returns
         return mean_over_samples(lambda *_: mean).measure(outputs, targets)
 
     return Metric(measure, goal=goal)

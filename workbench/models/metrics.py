@@ -23,6 +23,7 @@ from workbench.models import class_scores
 from workbench.models.calls import num_samples, output_in
 from workbench.models.losses import listed, paired
 from workbench.models.ranking import macro_roc_auc
+from workbench.reported_values import result_of, side_value_of, why_no_result
 
 Loss = Callable[[Any, Any], Tensor]
 IGNORED = -100
@@ -92,13 +93,14 @@ class WholeMetric:
         for outputs, targets in batches:
             made.update(outputs, targets)
         value = made.compute()
-        try:
-            return float(value)
-        except (TypeError, ValueError) as error:
+        number = result_of(value)
+        if number is None:
             raise ExperimentError(
-                f"compute of {type(made).__name__} returned an object of type {type(value).__name__}",
+                f"compute of {type(made).__name__} returned an object of type {type(value).__name__}: "
+                f"{why_no_result(value)}",
                 field="metrics", allowed="a number",
-            ) from error  # fmt: skip
+            )  # fmt: skip
+        return number
 
 
 AnyMetric = Metric | WholeMetric
@@ -119,6 +121,27 @@ def mean_over_samples(function: Loss) -> Metric:
         return function(outputs, targets).detach() * count, count
 
     return Metric(measure)
+
+
+def as_measured(value: Any, name: str) -> Tensor:
+    """Return what code of the user measured as a tensor; a boolean is a share of 0 or 1.
+
+    Args:
+        value: A number of any library, or a tensor, for which the device is not waited for.
+        name: What measured it.
+
+    Raises:
+        ExperimentError: If it is masked, complex, missing or anything else that is not a number.
+    """
+    if isinstance(value, Tensor) and not value.is_complex():
+        return value
+    number = side_value_of(value)
+    if number is None:
+        raise ExperimentError(
+            f"{name} returned an object of type {type(value).__name__}: {why_no_result(value)}",
+            field="metrics", allowed="a number",
+        )  # fmt: skip
+    return torch.tensor(number, dtype=torch.float64)
 
 
 def _num_counted(targets: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from workbench.errors import ExperimentError
-from workbench.models.metrics import Metric, mean_over_samples
+from workbench.models.metrics import Metric, as_measured, mean_over_samples
 
 ONLY = "optimizer"
 """The name of an optimizer that is the only one."""
@@ -116,8 +116,7 @@ def metrics_by_name(names: list[str]) -> dict[str, Metric]:
 
     def reading(name: str) -> Callable[[Any, Any], Tensor]:
         def read(outputs: Any, _targets: Any) -> Tensor:
-            value = outputs[name]
-            return torch.as_tensor(value, dtype=torch.float32)
+            return as_measured(outputs[name], f"evaluate, for {name},").float()
 
         return read
 

@@ -26,9 +26,13 @@ class Attached:
     found: Attachment | str
     values: Mapping[str, float]
     """The numbers of the same report."""
+    why_no_result: str = "it is not a number"
+    """Why it cannot be the value of an objective."""
 
 
-def write_attached(reported: str, name: str, found: Attachment | str, values: Mapping[str, Any]) -> None:
+def write_attached(
+    reported: str, name: str, found: Attachment | str, values: Mapping[str, Any], why_no_result: str
+) -> None:  # fmt: skip
     """Hand something over.
 
     Args:
@@ -36,10 +40,11 @@ def write_attached(reported: str, name: str, found: Attachment | str, values: Ma
         name: The name that it was reported under.
         found: What was reported, or why it cannot be kept.
         values: The numbers of the same report.
+        why_no_result: Why it cannot be the value of an objective.
     """
     folder = _folder(reported)
     folder.mkdir(exist_ok=True)
-    header: dict[str, Any] = {"name": name, "values": values}
+    header: dict[str, Any] = {"name": name, "values": values, "why_no_result": why_no_result}
     content = b""
     if isinstance(found, str):
         header["problem"] = found
@@ -75,11 +80,12 @@ def _parse(content: bytes) -> Attached:
         for key, value in header["values"].items()
         if isinstance(value, int | float) and math.isfinite(value)
     }
+    why = str(header["why_no_result"])[:500]
     if "problem" in header:
-        return Attached(name, str(header["problem"])[:500], values)
+        return Attached(name, str(header["problem"])[:500], values, why)
     if header["kind"] not in _KINDS or header["suffix"] not in MEDIA_TYPES:
         raise ValueError(header["kind"])
-    return Attached(name, Attachment(name, header["kind"], header["suffix"], rest), values)
+    return Attached(name, Attachment(name, header["kind"], header["suffix"], rest), values, why)
 
 
 def _folder(reported: str | Path) -> Path:

@@ -7,7 +7,7 @@ import os
 import selectors
 import sys
 import time
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -33,7 +33,7 @@ class MetricReaders:
 
     def __init__(
         self, source: MetricSource | None = None, path: Path | None = None, reported: Path | None = None,
-        metrics: Container[str] = (),
+        metrics: frozenset[str] = frozenset(),
     ) -> None:  # fmt: skip
         """Choose the readers; files that are there already are left out where the format allows it.
 
@@ -162,7 +162,7 @@ class FollowedProgram:
         if reader is None:
             return
         for line in lines:
-            if values := reader(line):
+            if not (values := reader(line)).is_empty:
                 self._take(values, None)
 
     def _poll(self, *, at_end: bool = False) -> None:

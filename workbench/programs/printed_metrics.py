@@ -6,17 +6,38 @@ Pairs with nothing but space in between are left to `spaced_pairs`.
 
 from __future__ import annotations
 
+import csv
+import functools
 import json
-import math
 import re
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Mapping
 from typing import Any
 
 from workbench.formatting import without_escapes
+from workbench.programs.printed_values import NOT_READ, WORD, number_of_text, with_plain_values, word_of
 from workbench.programs.spaced_pairs import is_count, is_metric, name_with_qualifiers, read_spaced
 from workbench.programs.written_numbers import NOT_INSIDE, WRITTEN, has_decimal_comma, number_of
+from workbench.reported_values import NotANumber, judge
 
-Values = dict[str, float]
+
+class Values(dict[str, float]):
+    """Numbers by name, as a program wrote them together; a boolean that it wrote as such stays one.
+
+    Attributes:
+        words: What stands in the place of a number, such as None, by name.
+    """
+
+    def __init__(self, numbers: Mapping[str, float] | None = None) -> None:
+        """Begin with some numbers, and no words."""
+        super().__init__(numbers or {})
+        self.words: dict[str, str] = {}
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there are neither numbers nor words."""
+        return not self and not self.words
+
+
 Reader = Callable[[bytes], Values]
 
 MAX_LINE_BYTES = 65536
@@ -31,10 +52,13 @@ _FIELD = re.compile(
 )
 _FEWEST_FIELDS = 2
 _ENDS = re.compile(rb"[\r\n]+")
+_ABSENT = ("", "NA", "<NA>", "N/A", "None", "null", "NULL")
+"""Cells of a row of CSV without a value, which are not names of columns."""
+_AN_OBJECT = "an array or another object"
 _MAX_DEPTH = 4
 _MAX_UNREADABLE = 3
-_SIGNS = (b"=", b":", b"|", b"nan", b"NaN", b"inf")
-_NUMBER_AT_END = re.compile(rb"\d(?:%|m?s|x)?[ )\]]*(?:[\r\n]|$)")
+_SIGNS = (b"=", b":", b"|", b"nan", b"NaN", b"NAN", b"inf", b"Inf")
+_NUMBER_AT_END = re.compile(rb"\d(?:%|m?s|x)?[ )\]'\"]*(?:[\r\n]|$)")
 
 
 def may_have_metrics(data: bytes) -> bool:
@@ -84,12 +108,13 @@ class Lines:
         return [rest] if rest else []
 
 
-def read_line(line: bytes, metrics: Container[str] = ()) -> Values:
+def read_line(line: bytes, metrics: Collection[str] = ()) -> Values:
     """Return the metrics of a printed line: of a JSON object, or of pairs of name and value.
 
     Names of two words, where only a space stands before the value, are joined by an underscore; before a sign
     they are where the first is a word such as `train` or `best`. `3,3` is 3.3 as the value of a metric, and
-    beside such a one; elsewhere it is a list, as in `kernel=3,3`.
+    beside such a one; elsewhere it is a list, as in `kernel=3,3`. What a library prints as one number is that
+    number, as in `tensor(0.25, device='cuda:0')`. A word in the place of the number of a metric is kept.
 
     Args:
         line: The line.
@@ -103,13 +128,14 @@ def read_line(line: bytes, metrics: Container[str] = ()) -> Values:
         {'step': 20.0, 'train_loss': 1.5, 'val_loss': 1.75}
     """
     if not may_have_metrics(line):
-        return {}
+        return Values()
     text = _text_of(line)
     if text.startswith("{"):
         if not text.endswith("}"):
-            return {}  # half a line, of a program that was killed
-        if found := read_json(line):
-            return found
+            return Values()  # half a line, of a program that was killed
+        if not (found := read_json(line)).is_empty:
+            return _without_booleans(found, metrics)
+    text = with_plain_values(text)
     matches = list(_PAIR.finditer(text))
     written = [(name_with_qualifiers(text, match.start(), match[2]), match[2], match[3]) for match in matches]
     written = _without_lists(written, metrics)
@@ -119,7 +145,38 @@ def read_line(line: bytes, metrics: Container[str] = ()) -> Values:
         if (value := number_of(number, is_count=is_count(bare))) is not None
     }
     spaced = read_spaced(_PAIR.sub("|", text) if matches else text, has_others=bool(pairs))
-    return _fields(text, metrics) | spaced | pairs
+    values = Values(_fields(text, metrics) | spaced | pairs)
+    for name, word in _words_for(text, frozenset(metrics)):
+        if name not in values:
+            values.words[name] = word
+    return values
+
+
+def _without_booleans(values: Values, metrics: Container[str]) -> Values:
+    """Return the values of a line of JSON, where a boolean is a word: not all that is logged is a metric."""
+    kept = Values({name: value for name, value in values.items() if not isinstance(value, bool)})
+    words = values.words | {name: str(value) for name, value in values.items() if isinstance(value, bool)}
+    kept.words = {name: word for name, word in words.items() if name in metrics}
+    return kept
+
+
+def _words_for(text: str, metrics: frozenset[str]) -> list[tuple[str, str]]:
+    """Return the metrics that a line has a word for in the place of a number, with the word."""
+    if not any(name in text or name.replace("_", " ") in text for name in metrics):
+        return []
+    found: list[tuple[str, str]] = []
+    for match in _word_pattern(metrics).finditer(text):
+        name = match["name"] if match["name"] in metrics else match["name"].replace(" ", "_")
+        found.append((name, _AN_OBJECT if match["word"] == NOT_READ else match["word"]))
+    return found
+
+
+@functools.lru_cache(maxsize=8)
+def _word_pattern(metrics: frozenset[str]) -> re.Pattern[str]:
+    names = "|".join(re.escape(name).replace("_", "[_ ]") for name in sorted(metrics))
+    return re.compile(
+        rf"(?<![\w./-])(['\"]?)(?P<name>{names})\1(?:\s*[=:]\s*|\s+)['\"(\[]?(?P<word>{WORD})(?!\w)"
+    )
 
 
 def _without_lists(
@@ -132,7 +189,7 @@ def _without_lists(
     return [each for each in written if not has_decimal_comma(each[2])]
 
 
-def _fields(text: str, metrics: Container[str]) -> Values:
+def _fields(text: str, metrics: Container[str]) -> dict[str, float]:
     """Return names and values with only space between them, where a line has several such fields."""
     if "," not in text and "|" not in text:
         return {}
@@ -152,8 +209,8 @@ def read_json(line: bytes) -> Values:
     try:
         found = json.loads(line)
     except (ValueError, RecursionError):
-        return {}
-    return dict(_numbers(found, "", _MAX_DEPTH)) if isinstance(found, dict) else {}
+        return Values()
+    return _numbers(found, _MAX_DEPTH) if isinstance(found, dict) else Values()
 
 
 def pattern_reader(patterns: tuple[str, ...]) -> Reader:
@@ -166,10 +223,16 @@ def pattern_reader(patterns: tuple[str, ...]) -> Reader:
 
     def read(line: bytes) -> Values:
         text = _text_of(line)
-        found: Values = {}
+        found = Values()
         for pattern in compiled:
-            if (match := pattern.search(text)) is not None:
-                found |= dict(_numbers(match.groupdict(), "", 1))
+            if (match := pattern.search(text)) is None:
+                continue
+            values = _numbers(match.groupdict(), 1)
+            if len(values) < len(match.groupdict()):  # it may have caught half of what a library prints
+                match = pattern.search(with_plain_values(text))
+                values = values if match is None else _numbers(match.groupdict(), 1)
+            found |= values
+            found.words |= values.words
         return found
 
     return read
@@ -184,13 +247,14 @@ class Rows:
 
     def read(self, line: bytes) -> Values:
         """Return the numbers of a row by name; none of the row of names, or of one that is torn."""
-        cells = [cell.strip().strip('"') for cell in line.decode(errors="replace").split(",")]
-        if self._names is None or not any(map(_is_number, cells)):
+        cells = _cells_of(line.decode(errors="replace"))
+        has_value = any(cell in _ABSENT or number_of_text(cell) is not None for cell in cells)
+        if self._names is None or not has_value:
             self._names = cells
-            return {}
+            return Values()
         if len(cells) != len(self._names):
-            return {}
-        return {name: float(cell) for name, cell in zip(self._names, cells, strict=True) if _is_number(cell)}
+            return Values()
+        return _numbers(dict(zip(self._names, cells, strict=True)), 1)
 
 
 def _text_of(line: bytes) -> str:
@@ -199,22 +263,33 @@ def _text_of(line: bytes) -> str:
     return "" if text.count("\ufffd") > _MAX_UNREADABLE else without_escapes(text).strip()
 
 
-def _numbers(found: Mapping[str, Any], prefix: str, depth: int) -> Iterator[tuple[str, float]]:
-    for name, value in found.items():
-        if isinstance(value, str):
-            value = float(value) if _is_number(value) else None
-        if isinstance(value, Mapping) and depth > 0:
-            yield from _numbers(value, f"{prefix}{name}.", depth - 1)
-        elif isinstance(value, int | float) and not isinstance(value, bool):
-            try:
-                yield f"{prefix}{name}", float(value)
-            except OverflowError:
-                yield f"{prefix}{name}", math.inf
-
-
-def _is_number(text: str) -> bool:
+def _cells_of(row: str) -> list[str]:
     try:
-        float(text)
-    except ValueError:
-        return False
-    return True
+        cells = next(csv.reader([row], skipinitialspace=True), [])
+    except csv.Error:  # it is torn, or not a row
+        cells = row.split(",")
+    return [cell.strip() for cell in cells]
+
+
+def _numbers(found: Mapping[str, Any], depth: int, prefix: str = "") -> Values:
+    """Return the numbers of a document, and the words that stand in the place of one."""
+    values = Values()
+    for name, value in found.items():
+        name = f"{prefix}{name}"
+        if isinstance(value, Mapping):
+            inner = _numbers(value, depth - 1, f"{name}.") if depth > 0 else Values()
+            values |= inner
+            values.words |= inner.words
+            continue
+        if isinstance(value, str):
+            number = number_of_text(value)
+            word = word_of(value) if number is None else None
+        else:
+            judged = judge(value)
+            number = None if isinstance(judged, NotANumber) else judged
+            word = "null" if value is None else None
+        if number is not None:
+            values[name] = number
+        elif word is not None:
+            values.words[name] = word
+    return values

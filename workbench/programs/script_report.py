@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
+
+from workbench.programs.attached import write_attached
+from workbench.reported_values import sort_values
 
 _VARIABLE = "WORKBENCH_REPORTS"
 _receiver: ContextVar[Callable[..., bool] | None] = ContextVar("receiver", default=None)
@@ -39,7 +42,7 @@ def report(**metrics: Any) -> bool:
     Args:
         **metrics: Numbers by name, what `step` of the experiment names among them. Pictures (arrays, images
             of Pillow, figures of matplotlib, paths), tables (lists of mappings, data frames) and texts are
-            kept with the trial.
+            kept with the trial. What is none of these is left out with a note, unless it is an objective.
 
     Returns:
         Whether a train function should return soon; False in a program, which is ended by SIGTERM.
@@ -53,33 +56,14 @@ def report(**metrics: Any) -> bool:
     path = os.environ.get(_VARIABLE)
     if path is None:
         return False
-    plain = {name: _plain(value) for name, value in metrics.items()}
-    numbers = {name: value for name, value in plain.items() if _holds_numbers(value)}
+    reported = sort_values(metrics)
+    numbers = {**reported.numbers, **reported.booleans}  # JSON tells them apart, and so does the reader
     if numbers:
         _append(path, json.dumps(numbers).encode() + b"\n")
-    for name, value in metrics.items():
-        if name not in numbers:
-            _attach(path, name, value, numbers)
+    for name, found in {**reported.attachments, **reported.problems}.items():
+        what = f"{reported.what[name]} is not a number"
+        write_attached(path, name, found, numbers, what)
     return False
-
-
-def _plain(value: Any) -> Any:
-    """Return a number of any library as one of Python; anything else as it is."""
-    is_scalar = getattr(value, "ndim", None) == 0 or getattr(value, "size", None) == 1
-    return value.item() if is_scalar and hasattr(value, "item") else value
-
-
-def _holds_numbers(value: Any) -> bool:
-    """Return whether a value is a number, written as text too, or a mapping of such."""
-    if isinstance(value, str):
-        try:
-            float(value)
-        except ValueError:
-            return False
-        return True
-    if isinstance(value, Mapping):
-        return all(map(_holds_numbers, value.values()))
-    return value is None or isinstance(value, int | float)
 
 
 def _append(path: str, line: bytes) -> None:
@@ -88,20 +72,3 @@ def _append(path: str, line: bytes) -> None:
         os.write(file, line)
     finally:
         os.close(file)
-
-
-def _attach(path: str, name: str, value: Any, numbers: dict[str, Any]) -> None:
-    from workbench.attachments import attachment_of
-    from workbench.errors import ArgumentError
-    from workbench.programs.attached import write_attached
-
-    try:
-        found = attachment_of(name, value)
-    except ArgumentError as error:
-        write_attached(path, name, str(error), numbers)
-        return
-    if found is None:
-        kind = type(value).__name__
-        write_attached(path, name, f"{kind} is neither a number nor a picture, a table or a text", numbers)
-        return
-    write_attached(path, name, found, numbers)

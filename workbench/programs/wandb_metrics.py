@@ -43,12 +43,9 @@ class WandbFolder:
             log = self._logs.setdefault(path, _Log(path))
             for record in log.records() if log is not None else ():
                 values = _history(record)
-                if values:
+                if not values.is_empty:
                     step = values.get("_step")
-                    yield (
-                        {name: value for name, value in values.items() if not name.startswith("_")},
-                        None if step is None else int(step),
-                    )
+                    yield _without_own(values), None if step is None else int(step)
 
     def _find(self) -> list[Path]:
         return sorted(self._folder.glob("wandb/*run-*/*.wandb"))
@@ -90,15 +87,17 @@ class _Log:
 
 def _history(record: bytes) -> Values:
     """Return the numbers of a record of the history; none of another record."""
-    found: Values = {}
+    found = Values()
     try:
         for number, content in fields_of(record):
             if number == _HISTORY and isinstance(content, bytes):
                 for inner, item in fields_of(content):
                     if inner == 1 and isinstance(item, bytes):
-                        found |= _item(item)
+                        values = _item(item)
+                        found |= values
+                        found.words |= values.words
     except (ValueError, IndexError):
-        return {}
+        return Values()
     return found
 
 
@@ -114,4 +113,11 @@ def _item(item: bytes) -> Values:
             elif number == 16:
                 written = content
     name = key or ".".join(nested)
-    return read_json(b"{%s:%s}" % (json.dumps(name).encode(), written)) if name else {}
+    return read_json(b"{%s:%s}" % (json.dumps(name).encode(), written)) if name else Values()
+
+
+def _without_own(values: Values) -> Values:
+    """Return values without those that wandb adds itself."""
+    kept = Values({name: value for name, value in values.items() if not name.startswith("_")})
+    kept.words = {name: word for name, word in values.words.items() if not name.startswith("_")}
+    return kept

@@ -58,7 +58,7 @@ class LineFile:
         lines = self._new_lines()
         for line in [*lines, *(self._lines.end() if at_end else ())]:
             values = self._read(line)
-            if values:
+            if not values.is_empty:
                 if self._num_to_skip:
                     self._num_to_skip -= 1
                     continue
@@ -158,7 +158,7 @@ def scalars_of(record: bytes) -> tuple[int, Values]:
                     if inner == 1 and isinstance(value, bytes):
                         values |= _scalar(value)
     except (ValueError, IndexError, struct.error):  # not an event
-        return 0, {}
+        return 0, Values()
     return step, values
 
 
@@ -172,7 +172,7 @@ def _scalar(value: bytes) -> Values:
             (number,) = struct.unpack("<f", content)
         elif field == 8 and isinstance(content, bytes):
             number = _tensor_scalar(content)
-    return {} if number is None or not tag else {tag: number}
+    return Values() if number is None or not tag else Values({tag: number})
 
 
 def _tensor_scalar(tensor: bytes) -> float | None:

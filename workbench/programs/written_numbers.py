@@ -22,8 +22,8 @@ WRITTEN = (
     rf"|{NUMBER}"
 )
 """The pattern of what `number_of` is to judge."""
-NOT_INSIDE = rf"(?![\w:]|[.{_BETWEEN}]\d)"
-"""What must follow a number: it does not go on."""
+NOT_INSIDE = rf"(?![\w:]|[.{_BETWEEN}]\d|[-+](?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?[ij]\b)"
+"""What must follow a number: it does not go on, and is not the first part of a complex one."""
 _COUNT = re.compile(COUNT)
 _BLANKS = re.compile(r"[-+]?[1-9]\d{0,2}(?:(['\u2019\u00a0\u202f])\d{3})(?:\1\d{3})*(?:[.,]\d+)?")
 _COMMAS = re.compile(r"[-+]?[1-9]\d{0,2}(?:(?:,\d{3})+\.\d*|(?:,\d{3}){2,})(?:[eE][-+]?\d+)?")

@@ -1,14 +1,13 @@
 """Store what a trial reports, and decide whether and how the trial ends.
 
-A non-finite report ends its trial as diverged, one that the study rejects as pruned, and so does the end of
-a training at a low fidelity; an end reported by a worker counts only if the objectives were reported. Which
-trials run is left to the driver.
+An objective that is not finite ends its trial as diverged, a report that the study rejects as pruned, and
+so does the end of a training at a low fidelity. An end reported by a worker counts only if the objectives
+were reported and are finite. Which trials run is left to the driver.
 """
 
 from __future__ import annotations
 
 import logging
-import math
 from typing import Literal
 
 from workbench.events import (
@@ -22,6 +21,7 @@ from workbench.events import (
     TrialStarted,
 )
 from workbench.experiment.goals import describe_other_metric
+from workbench.experiment.trial_value import find_divergence
 from workbench.history import Trial
 from workbench.history.lineage import describe_fidelity
 from workbench.sweeps.ledger import Ledger
@@ -113,12 +113,9 @@ class Referee:
     def _verdict(self, report: TrialReported) -> TrialEnded | None:
         """Return how a report ends its trial, or None if the trial continues."""
         trial = self._ledger.history.trials[report.trial]
-        for objective in self._ledger.experiment.objectives:
-            if not math.isfinite(report.values.get(objective.metric, 0.0)):
-                value = report.values[objective.metric]
-                return self.ended(
-                    trial, "failed", reason="diverged", message=f"{objective.metric} became {value}"
-                )
+        if (name := find_divergence(self._ledger.experiment, report.values)) is not None:
+            message = f"{name} became {report.values[name]}"
+            return self.ended(trial, "failed", reason="diverged", message=message)
         if self._ledger.study.take_report(report):
             why = self._ledger.study.why_pruned(trial.number)
             return self.ended(trial, "pruned", message=why)
@@ -149,6 +146,12 @@ class Referee:
         trial = self._ledger.history.trials[event.trial]
         step = event.step or trial.last_step
         ended: dict[str, object] = {"values": values, "step": step}
+        name = find_divergence(self._ledger.experiment, values)
+        if event.state in ("complete", "stopped") and name is not None:
+            message = f"{name} is {values[name]} at the end"
+            return event.model_copy(
+                update=ended | {"state": "failed", "reason": "diverged", "message": message}
+            )
         if event.state == "complete" and (low := trial.fidelity) is not None:
             ended |= {"state": "pruned", "message": describe_fidelity(low)}
         return event.model_copy(update=ended)

@@ -21,7 +21,7 @@ from workbench.experiment.federated import (
     BYTES_TO_TARGET_METRIC,
     ROUNDS_METRIC,
 )
-from workbench.experiment.trial_value import TrialValue
+from workbench.experiment.trial_value import TrialValue, find_divergence
 from workbench.formatting import format_count
 from workbench.models.adapters import declared_goals
 from workbench.training import checkpoint
@@ -31,7 +31,7 @@ from workbench.training.client_rounds import RoundResult, Rounds
 from workbench.training.clients import clients_of
 from workbench.training.device import join_trial
 from workbench.training.loading import load_trial_data
-from workbench.training.outcome import Outcome, diverged, find_divergence
+from workbench.training.outcome import Outcome, diverged
 from workbench.training.task import TrialTask
 
 Report = Callable[[Event], bool]
@@ -138,7 +138,7 @@ class _Federation:
             if not self._value.follows_best:
                 self._value.report(values, step=number)
         ended = self._send(self._report_event(values, samples_per_s))
-        name = find_divergence(self._parts.objectives, values)
+        name = find_divergence(self._task.experiment, values)
         if name is not None:
             return diverged(name, values[name], number, values)
         is_due = ended is None and (is_last or number % training.checkpoint_every == 0)

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from workbench.data import Datasets, Split
 from workbench.errors import ExperimentError
 from workbench.events import CheckpointSaved, Event, TrialPlanned, TrialReported
-from workbench.experiment.trial_value import TrialValue
+from workbench.experiment.trial_value import TrialValue, find_divergence
 from workbench.models.adapters import declared_goals
 from workbench.models.configurations import FittedConfiguration
 from workbench.models.exits import check_task
@@ -30,7 +30,7 @@ from workbench.training import checkpoint
 from workbench.training.assembly import metrics_of, trial_settings
 from workbench.training.evaluation import Predictor, evaluate
 from workbench.training.loading import load_trial_data
-from workbench.training.outcome import Outcome, diverged, find_divergence
+from workbench.training.outcome import Outcome, diverged
 from workbench.training.source import Source
 from workbench.training.task import TrialTask
 
@@ -134,7 +134,7 @@ class _Fitting:
             step = self._epochs * number // rounds
             values = self._evaluate(model)
             stops = self._report_round(step, values, num_train)
-            name = find_divergence(task.experiment.objectives, values)
+            name = find_divergence(task.experiment, values)
             if name is not None:
                 return diverged(name, values[name], step, values)
             self._check_measured(values)

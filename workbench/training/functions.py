@@ -12,23 +12,22 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-import numbers
 import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench.attachments import attachment_of
-from workbench.errors import ArgumentError, ExperimentError
+from workbench.errors import ExperimentError
 from workbench.events import Event, Noted, TrialReported
 from workbench.experiment import Experiment
 from workbench.experiment.goals import describe_other_metric
-from workbench.outside_text import storable_name
+from workbench.experiment.trial_value import find_divergence
 from workbench.programs.script_report import reports_go_to
+from workbench.reported_values import NotANumber, ReportedValues, judge, result_of, sort_values, why_no_result
 from workbench.training.kept_attachments import KeptAttachments
 from workbench.training.mirror import Mirror, take_over
-from workbench.training.outcome import Outcome, diverged, find_divergence, is_failed_exchange
+from workbench.training.outcome import Outcome, diverged, is_failed_exchange
 from workbench.training.ranks import LEAVE_S, STOPPED_S, Ranks
 from workbench.training.seeding import seeded
 from workbench.training.task import TrialTask
@@ -53,7 +52,8 @@ def run_function(task: TrialTask, report: Callable[[Event], bool]) -> Outcome:
         How it ended. A number or a mapping of numbers that the function returns is reported, too.
 
     Raises:
-        ExperimentError: If the function does not accept the arguments, or reports something not a number.
+        ExperimentError: If the function does not accept the arguments, or an objective, or another metric
+            that the experiment names, is not a number.
     """
     experiment = task.experiment
     component = experiment.train
@@ -112,7 +112,8 @@ class _Reporter:
         report: Callable[[Event], bool],
         worker: Worker | None,
     ) -> None:
-        self._task = task
+        self._task, self._experiment = task, experiment
+        self._decisive = experiment.decisive_metrics
         self._ranks = Ranks(worker.group) if worker is not None and worker.num_workers > 1 else None
         self._objectives = experiment.objectives
         self._counted = experiment.early_stop.counted_metric
@@ -157,18 +158,22 @@ class _Reporter:
         Returns:
             Whether the trial should stop: the function should return soon.
         """
+        values = sort_values(metrics)
         if step is None:  # what is only to be looked at belongs to the last report
-            step = self._step + any(_as_float(value) is not None for value in metrics.values())
+            step = self._step + bool(values.side_values)
             if self._counts_again:
                 self._counts_again = False
                 words = _COUNTS_AGAIN.format(self._task.attempt + 1, self._task.reported_step)
                 self._report(Noted(level="warning", message=words, trial=self._task.trial))
-        return self._take(step, metrics)
+        return self._take(step, values, is_empty=not metrics)
 
-    def _take(self, step: Any, metrics: Mapping[str, Any], *, returned: bool = False) -> bool:
+    def _take(
+        self, step: Any, reported: ReportedValues, *, is_empty: bool = False, returned: bool = False
+    ) -> bool:  # fmt: skip
         self._step = self._check_step(step, is_first=not self._values)
-        values = self._numbers_of(metrics)
-        if metrics and not values:
+        self._keep_others(reported)
+        values = reported.side_values
+        if not values and not is_empty:
             return self._is_over  # it may be reported on rank 0 only, so no decision is shared
         if not returned and self._task.rank == 0:
             self._check_count(values)
@@ -190,7 +195,7 @@ class _Reporter:
         self._stop = stop or self._stop
         end = None if self._segment is None else self._segment.end
         self._has_reached_end = self._has_reached_end or (end is not None and self._step >= end)
-        name = find_divergence(self._objectives, values)
+        name = find_divergence(self._experiment, values)
         if name is not None and self._failed is None:
             self._failed = diverged(name, values[name], self._step, dict(self._values))
         return self._is_over
@@ -199,29 +204,23 @@ class _Reporter:
     def _is_over(self) -> bool:
         return self._stop or self._has_reached_end or self._failed is not None
 
-    def _numbers_of(self, metrics: Mapping[str, Any]) -> dict[str, float]:
-        """Return the metrics of a report, and keep what else it has."""
-        values = {}
-        compared = {self._counted, *(item.metric for item in self._objectives)}
-        for given, value in metrics.items():
-            name, number = storable_name(given), _as_float(value)
-            if number is not None:
-                values[name] = number
-                continue
-            try:
-                attachment = None if name in compared else attachment_of(name, value)
-            except ArgumentError as error:
-                self._attachments.refuse(name, str(error))
-                continue
-            if attachment is None:
+    def _keep_others(self, reported: ReportedValues) -> None:
+        """Keep what of a report is to be looked at, and note what is nothing that can be kept.
+
+        Raises:
+            ExperimentError: If a metric that the experiment names is not a number.
+        """
+        for name, what in reported.what.items():
+            if name in self._decisive:
                 raise ExperimentError(
-                    f"{type(value).__name__} is not a number",
-                    field=f"report.{name}",
-                    allowed="Python, numpy and torch scalars"
-                    + ("" if name in compared else "; pictures, tables and texts"),
-                )
+                    f"{what} is not a number", field=f"report.{name}",
+                    allowed="one real number: Python, numpy and torch scalars",
+                    next_step="Report a number, or nothing where there is none.",
+                )  # fmt: skip
+        for attachment in reported.attachments.values():
             self._attachments.take(self._step, attachment)
-        return values
+        for name, problem in reported.problems.items():
+            self._attachments.refuse(name, problem)
 
     def finish(self) -> None:
         """Leave the other workers, once the function has returned here."""
@@ -253,21 +252,50 @@ class _Reporter:
         ) from error
 
     def take_returned(self, returned: Any) -> None:
-        """Handle what the function returned as a last report."""
+        """Handle what the function returned as a last report.
+
+        Raises:
+            ExperimentError: If it is not a number, and the objective was not reported either.
+        """
         if isinstance(returned, Mapping):
-            metrics = {str(name): value for name, value in returned.items()}
-            step = metrics.pop("step", self._step)
+            given = {str(name): value for name, value in returned.items()}
+            step = self._returned_step(given.pop("step", self._step))
+            reported = sort_values(given)
+        elif self._is_beside_the_result(returned):
+            metric = self._objectives[0].metric
+            why = why_no_result(returned)
+            message = f"{why}, so the {metric} that the function reported counts, not what it returned"
+            self._attachments.note("returned", message)
+            return
         else:
-            metrics, step = {self._objectives[0].metric: returned}, self._step
-        # A function may return what it reported last.
-        if (
-            any(
-                name not in self._values or self._values[name] != _as_float(value)
-                for name, value in metrics.items()
-            )
-            or step != self._step
-        ):
-            self._take(step, metrics, returned=True)
+            step, reported = self._step, sort_values({self._objectives[0].metric: returned})
+        is_known = all(self._values.get(name) == value for name, value in reported.side_values.items())
+        if is_known and step == self._step:  # a function may return what it reported last
+            self._keep_others(reported)
+        else:
+            self._take(step, reported, returned=True)
+
+    def _is_beside_the_result(self, returned: Any) -> bool:
+        """Return whether a value stands beside an objective that was reported, such as a model.
+
+        `return report(loss=...)` returns a boolean. A value that stands for a number and is none, such as a
+        masked one, is not beside the result.
+        """
+        if self._objectives[0].metric not in self._values or result_of(returned) is not None:
+            return False
+        judged = judge(returned)
+        return not (isinstance(judged, NotANumber) and judged.is_missing)
+
+    def _returned_step(self, step: Any) -> int:
+        """Return the step of what a function returned: a step that is not valid costs no training."""
+        number = result_of(step)
+        if number is not None and number.is_integer() and number >= self._step:
+            return int(number)
+        message = (
+            f"it returned the step {step!r}, which does not follow {self._step}: it counts at {self._step}"
+        )
+        self._attachments.note("returned step", message)
+        return self._step
 
     def outcome(self) -> Outcome:
         """Return how the training ended, once the function has returned."""
@@ -325,14 +353,6 @@ class _Reporter:
                 "report.",
             )
         return step
-
-
-def _as_float(value: Any) -> float | None:
-    """Turn a Python, numpy or torch scalar into a float; return None for anything else."""
-    found = value
-    if getattr(value, "size", None) == 1 or getattr(value, "ndim", None) == 0:
-        found = value.item()
-    return float(found) if isinstance(found, numbers.Real) else None
 
 
 def _check_can_be_called(function: Any, name: str) -> None:

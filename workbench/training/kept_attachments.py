@@ -61,6 +61,7 @@ class KeptAttachments:
         self._num_files = 0
         self._num_bytes = 0
         self._noted: set[str] = set()
+        self._refused: set[str] = set()
 
     def take(self, step: int, attachment: Attachment) -> None:
         """Keep an attachment, or leave it out.
@@ -86,7 +87,11 @@ class KeptAttachments:
             self._write(series)
 
     def refuse(self, name: str, problem: str) -> None:
-        """Note, once for each name, that something cannot be kept."""
+        """Note, once for each name, that something cannot be kept; of very many names only the first."""
+        if name not in self._refused and len(self._refused) >= MAX_NAMES:
+            self.note("many refused", f"{name!r} and others are not kept: {problem}")
+            return
+        self._refused.add(name)
         self.note(f"refused {name}", f"{name!r} is not kept: {problem}")
 
     def close(self) -> None:

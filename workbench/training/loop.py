@@ -20,7 +20,7 @@ from workbench.errors import ExperimentError
 from workbench.events import CheckpointSaved, Event, Noted, TrialPlanned, TrialReported
 from workbench.exchanges.capabilities import capabilities_of as exchange_capabilities
 from workbench.experiment.private import EPSILON_METRIC
-from workbench.experiment.trial_value import TrialValue
+from workbench.experiment.trial_value import TrialValue, find_divergence
 from workbench.models.adapters import declared_goals
 from workbench.strategies.compiling import num_compiled
 from workbench.strategies.strategy import NoiseMeasuring, RateSetting, WritableInParts
@@ -33,7 +33,7 @@ from workbench.training.mirror import take_over
 from workbench.training.model_costs import ModelCosts
 from workbench.training.noise_meter import NoiseMeter
 from workbench.training.optimizers import take_hyperparameters
-from workbench.training.outcome import Outcome, diverged, find_divergence
+from workbench.training.outcome import Outcome, diverged
 from workbench.training.rank_times import RankTimes
 from workbench.training.source import WorkerBatch
 from workbench.training.task import TrialTask
@@ -269,7 +269,7 @@ class _Loop:
         elapsed_s = perf_counter() - self._started_s
         event = speeds.model_copy(update={"values": values, "elapsed_s": elapsed_s})
         ended = self._send(event)
-        name = find_divergence(parts.objectives, values)
+        name = find_divergence(self._task.experiment, values)
         if name is not None:
             return diverged(name, values[name], self._step, values), False
         return ended, is_best

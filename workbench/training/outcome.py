@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import sys
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
 from workbench.events import Reason
-from workbench.experiment import Objective
 from workbench.history.failure_text import failure_message
 
 FAILED_EXCHANGE = (
@@ -47,20 +44,6 @@ class Outcome:
     message: str | None = None
     traceback: str | None = None
     is_unreported: bool = False
-
-
-def find_divergence(objectives: Iterable[Objective], values: Mapping[str, float]) -> str | None:
-    """Return the name of an objective, or of a loss, that is not finite; None where all are.
-
-    Args:
-        objectives: What the experiment improves.
-        values: Reported metrics.
-    """
-    watched = {objective.metric for objective in objectives} | {"train_loss", "val_loss"}
-    for name, value in values.items():
-        if name in watched and not math.isfinite(value):
-            return name
-    return None
 
 
 def ran_out_of_memory(error: BaseException) -> bool:

@@ -104,6 +104,8 @@ class _Attempt:
         end = program.run(arguments, self._environment(), experiment.resources.stop_grace)
         self._reports.end()
         self._attachments.close()
+        if (unmeasured := self._reports.describe_unmeasured()) is not None:
+            self._note("warning", unmeasured)
         if end.error is not None:
             return unstarted(arguments[0], end.error)
         if end.left and task.rank == 0:
@@ -131,6 +133,8 @@ class _Attempt:
 
     def _keep(self, attached: Attached) -> None:
         """Keep what the program attached, at the step that it names or that was reported last."""
+        if self._reports.refuse(attached.name, attached.why_no_result):
+            return
         if isinstance(attached.found, str):
             self._attachments.refuse(attached.name, attached.found)
             return
@@ -144,9 +148,7 @@ class _Attempt:
         path = self._path if source.kind == "wandb" else None
         if source.path is not None:
             path = Path(expand_path(source.path, self._built_in))
-        experiment = self._experiment
-        named = frozenset(item.metric for item in (*experiment.objectives, *experiment.constraints))
-        return MetricReaders(source, path, self._reported, named)
+        return MetricReaders(source, path, self._reported, self._experiment.decisive_metrics)
 
     def _environment(self) -> dict[str, str]:
         """Return the environment variables of the program."""

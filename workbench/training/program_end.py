@@ -57,12 +57,21 @@ def outcome_of(
             traceback=last_traceback(printed) or last_traceback(tail),
         )  # fmt: skip
     missing = _missing(reports, experiment, task) if task.rank == 0 else None
+    if missing is None and (unmeasured := reports.unmeasured) is not None:
+        name, word = unmeasured
+        return Outcome(
+            "failed", reports.step, reports.values, "error",
+            f"the last {name} that the program wrote is {word}, which is not a number; "
+            "where nothing is measured, write nothing",
+        )  # fmt: skip
     if missing is None:
         return Outcome("complete", reports.step, reports.values)
     last = "\n".join(_lines(tail)[-NUM_LAST_LINES:])
     other = describe_other_metric(experiment.objectives, missing, reports.names)
     wrote = f"it wrote: {', '.join(reports.names)}" + f"; {other}" * bool(other)
     seen = wrote if reports.names else _describe_silence(missing, last)
+    if (word := reports.words.get(missing)) is not None:
+        seen = f"it wrote {word} in its place, which is not a number" + f"; {wrote}" * bool(reports.names)
     printed = f"\nIts last lines:\n{last}" if last else ". It printed nothing."
     return Outcome(
         "failed", reports.step, reports.values, "error",

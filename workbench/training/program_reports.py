@@ -12,8 +12,10 @@ from collections.abc import Callable, Mapping
 
 from workbench.events import Event, TrialReported
 from workbench.experiment import Experiment
+from workbench.experiment.trial_value import find_divergence
 from workbench.outside_text import storable_name
-from workbench.training.outcome import Outcome, diverged, find_divergence
+from workbench.programs.printed_metrics import Values
+from workbench.training.outcome import Outcome, diverged
 from workbench.training.task import TrialTask
 
 OTHERS_EVERY_S = 0.5
@@ -32,14 +34,18 @@ class ProgramReports:
             report: Takes events; returns whether the trial should stop.
         """
         self._task, self._report = task, report
-        self._objectives = experiment.objectives
+        self._experiment, self._objectives = experiment, experiment.objectives
+        self._decisive = experiment.decisive_metrics
         self._metrics = frozenset(item.metric for item in experiment.objectives)
         self._counted = experiment.step
         self._started_s = time.monotonic()
         self._flushed_s = self._started_s - OTHERS_EVERY_S
         self._pending: dict[str, float] = {}
+        self._often_unmeasured: set[str] = set()
         self.step = 0
         self.values: dict[str, float] = {}
+        self.words: dict[str, str] = {}
+        """What was written last in the place of a number of a metric of the experiment."""
         self.names: dict[str, None] = {}
         """What was seen, the first first."""
         self.has_step = False
@@ -51,17 +57,56 @@ class ProgramReports:
         """Whether the program should end."""
         return self.stop or self.failed is not None
 
+    @property
+    def unmeasured(self) -> tuple[str, str] | None:
+        """A metric of the experiment whose number a word has taken at last, and the word.
+
+        A word that numbers followed, as in a program that does not measure at every step, does not count.
+        """
+        return next(
+            ((name, word) for name, word in self.words.items() if name not in self._often_unmeasured), None
+        )  # fmt: skip
+
+    def describe_unmeasured(self) -> str | None:
+        """Describe words in the place of last numbers that do not fail the trial; None without any."""
+        names = [name for name in self.words if name in self._often_unmeasured]
+        if not names:
+            return None
+        written = ", ".join(f"{name} as {self.words[name]}" for name in names)
+        return f"the program wrote {written} at last, so the last number before that counts"
+
+    def refuse(self, name: str, why: str) -> bool:
+        """Fail the trial if a metric of the experiment was reported as something else than a number.
+
+        Args:
+            name: What was reported.
+            why: Why it is not a number, as a clause.
+
+        Returns:
+            Whether the experiment names the metric.
+        """
+        if name not in self._decisive:
+            return False
+        self.end()
+        if not self.is_over:
+            message = f"report.{name}: {why}"
+            self.failed = Outcome("failed", self.step, dict(self.values), "error", message)
+        return True
+
     def take(self, values: Mapping[str, float], step: int | None = None) -> None:
         """Take what was written together.
 
         Args:
-            values: Numbers by name.
+            values: Numbers by name, with the words in the place of others.
             step: The step that the program states beside them, if its format has one.
         """
         if self.is_over:
             return
+        self._follow_words(values)
+        if isinstance(values, Values) and not values:
+            return
         named = {storable_name(name): value for name, value in values.items()}
-        found = {name: value for name, value in named.items() if self._is_known(name)}
+        found = {name: float(value) for name, value in named.items() if self._is_known(name, value)}
         if self._counted is not None:
             count = found.pop(self._counted, math.nan)
             if math.isfinite(count):
@@ -96,12 +141,24 @@ class ProgramReports:
             elapsed_s=self._flushed_s - self._started_s, values=values,
         )  # fmt: skip
         self.stop = bool(self._report(event))
-        name = find_divergence(self._objectives, values)
+        name = find_divergence(self._experiment, values)
         if name is not None:
             self.failed = diverged(name, values[name], self.step, dict(self.values))
 
-    def _is_known(self, name: str) -> bool:
+    def _follow_words(self, values: Mapping[str, float]) -> None:
+        """Remember where a word took the place of the number of a metric that the experiment names."""
+        words = dict(values.words) if isinstance(values, Values) else {}
+        for name in self._decisive & values.keys():
+            if isinstance(values[name], bool):
+                words[name] = str(values[name])
+            elif self.words.pop(name, None) is not None:
+                self._often_unmeasured.add(name)
+        self.words |= {name: word for name, word in words.items() if name in self._decisive}
+
+    def _is_known(self, name: str, value: float) -> bool:
         """Note a name; those beyond a limit are not kept, unless they are objectives."""
+        if isinstance(value, bool) and name in self._decisive:
+            return False
         if name not in self.names and len(self.names) < MAX_NAMES:
             self.names[name] = None
         return name in self.names or name in self._metrics or name == self._counted
