@@ -168,9 +168,16 @@ def test_single_values_are_passed_on_as_what_they_are(tmp_path: Path) -> None:
     reported: list[dict[str, Any]] = []
     bridge = Bridge(lambda **values: bool(reported.append(values)))
     metrics = {
-        "loss": torch.tensor([0.25], requires_grad=True), "f1": np.float32(0.5), "nan": float("nan"), "none": None,
-        "masked": np.ma.masked, "best": np.bool_(True), "text": "high", "matrix": np.eye(2), "list": [1.0],
-    }  # fmt: skip
+        "loss": torch.tensor([0.25], requires_grad=True),
+        "f1": np.float32(0.5),
+        "nan": float("nan"),
+        "none": None,
+        "masked": np.ma.masked,
+        "best": np.bool_(True),
+        "text": "high",
+        "matrix": np.eye(2),
+        "list": [1.0],
+    }
     bridge.advance(1, metrics)
     [values] = reported
     assert np.isnan(values.pop("nan"))
