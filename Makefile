@@ -99,6 +99,8 @@ faults: env  ## Use thousands of wrong inputs, kill every process during sweeps,
 	$(BIN)/python -m tests.faults clock
 	$(BIN)/python -m tests.faults storage
 	$(BIN)/python -m tests.faults tiers
+	$(BIN)/python -m tests.faults exports
+	$(BIN)/python -m tests.faults connections
 	$(BIN)/python -m tests.faults endurance
 
 bench: env  ## Measure the workbench and its rivals side by side; results go to tests/benchmarks/results.

@@ -214,9 +214,10 @@ class Server:
 class Connection:
     """One HTTP connection that stays open, as a client under load has it; without a client library's cost."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, *, peer: str | None = None) -> None:
         host, port = server.url.removeprefix("http://").split(":")
         self._address = (host, int(port))
+        self._peer = None if peer is None else (peer, 0)
         self._token = server.token
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
@@ -230,7 +231,7 @@ class Connection:
         if self._reader is not None and self._reader.at_eof():
             self.close()
         if self._reader is None or self._writer is None:
-            self._reader, self._writer = await asyncio.open_connection(*self._address)
+            self._reader, self._writer = await asyncio.open_connection(*self._address, local_addr=self._peer)
         try:
             self._writer.write(
                 f"POST {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {self._token}\r\n"
