@@ -58,3 +58,72 @@ def test_a_value_that_the_code_reads_belongs_to_the_version() -> None:
 
     assert five[1] != six[1]
     assert six[2] == "[12, 12, 12]"
+
+
+CAPTURING = """
+import functools, sqlite3, threading
+from concurrent.futures import ThreadPoolExecutor
+import workbench as wb
+
+lock, database, file = threading.Lock(), sqlite3.connect(":memory:"), open("/dev/null", "w")
+numbers, pool = (n for n in range(3)), ThreadPoolExecutor(1)
+
+class Client:
+    def __init__(self):
+        self.state = {"lock": threading.RLock()}
+
+client = Client()
+
+def with_lock(config, report): lock.acquire()
+def with_database(config, report): database.execute("select 1")
+def with_file(config, report): file.write("x")
+def with_generator(config, report): next(numbers)
+def inside(config, report):
+    def inner(): return pool
+    return inner()
+def helper(): return client.state
+def by_another(config, report): helper()
+def default(config, report, guard=lock): ...
+def make():
+    guard = threading.Lock()
+    def closure(config, report): guard.acquire()
+    return closure
+class Trainer:
+    def __init__(self): self.database = database
+    def train(self, config, report): ...
+def fine(config, report): return len(Client.__name__)
+
+for train in (with_lock, with_database, with_file, with_generator, inside, by_another, default, make(),
+              Trainer().train, functools.partial(fine, extra=lock), fine):
+    try:
+        wb.Experiment(train=train, objectives=[{"metric": "loss", "goal": "minimize"}])
+        print("fine")
+    except wb.WorkbenchError as error:
+        print(error.field, error.problem, sep="|")
+"""
+
+
+def test_a_function_that_cannot_be_sent_names_itself_and_the_variable(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(CAPTURING)  # as a user's script: what it defines is in __main__
+    done = subprocess.run(
+        [sys.executable, str(tmp_path / "script.py")], capture_output=True, text=True, check=True,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    *refused, last = done.stdout.splitlines()
+    expected = [
+        ("with_lock", "`with_lock` uses the variable `lock`, which is a lock"),
+        ("with_database", "`database`, which is a connection or client (sqlite3.Connection)"),
+        ("with_file", "`file`, which is an open file"),
+        ("with_generator", "`numbers`, which is a generator"),
+        ("inside", "`pool`, which is a pool of threads"),
+        ("by_another", "`helper` uses the variable `client.state['lock']`, which is a lock"),
+        ("default", "`guard`, which is a lock"),
+        ("closure", "`closure` uses the variable `guard`, which is a lock"),
+        ("train", "`self.database`, which is a connection"),
+        ("partial", "`extra`, which is a lock"),
+    ]
+    assert len(refused) == len(expected)
+    for line, (name, words) in zip(refused, expected, strict=True):
+        assert line.startswith(f"train|{name} cannot be embedded")
+        assert words in line
+    assert last == "fine"

@@ -219,6 +219,22 @@ def test_what_is_no_plain_function_is_refused_in_words(name: str, what: str, tmp
     assert ended.traceback is None, "no line of it would be the person's"
 
 
+def test_a_function_with_one_parameter_receives_the_configuration_and_its_result_counts(
+    tmp_path: Path,
+) -> None:
+    ended, reports = run(lambda config: 0.25, tmp_path)
+    assert (ended.state, ended.values) == ("complete", {"score": 0.25})
+    assert len(reports) == 1
+
+    def train(config: dict[str, Any]) -> float:
+        wb.report(score=0.75)
+        return 0.5
+
+    ended, reports = run(train, tmp_path)
+    assert (ended.state, ended.values) == ("complete", {"score": 0.5})
+    assert [report.values for report in reports] == [{"score": 0.75}, {"score": 0.5}]
+
+
 def test_a_function_that_gives_no_objective_is_described_by_what_it_gives(tmp_path: Path) -> None:
     ended, _ = run(lambda config, report: {"loss": 1.0, "steps": 3}, tmp_path)
     assert "without reporting or returning 'score'; it gave loss, steps" in (ended.message or "")
@@ -255,7 +271,7 @@ def test_a_function_that_never_reports_the_objective_is_told_so(tmp_path: Path) 
 
 
 def test_a_function_of_another_form_is_refused(tmp_path: Path) -> None:
-    def train(config: dict[str, Any]) -> None:
+    def train() -> None:
         raise AssertionError
 
     ended, _ = run(train, tmp_path)

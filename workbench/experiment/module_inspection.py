@@ -84,6 +84,18 @@ def method_parameters_of(component: Component, method: str) -> list[str] | None:
     return _parameters_in(classes[-1].body, method) if classes else None
 
 
+def definition_of(component: Component) -> ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | None:
+    """Return the definition of what a component names in the source of its module; None if it is not there.
+
+    Args:
+        component: `module:name`.
+    """
+    name = component.name.partition(":")[2]
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    found = [node for node in _statements_of(component) if isinstance(node, kinds) and node.name == name]
+    return found[-1] if found else None
+
+
 def _statements_of(component: Component) -> list[ast.stmt]:
     """Return the statements of the module that a component names; none if it has no source."""
     source = find_source(component.name.partition(":")[0])

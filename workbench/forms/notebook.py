@@ -56,12 +56,8 @@ class Notebook:
         """
         try:
             component = embed(target, {})
-        except Exception as error:  # pickling may raise anything
-            raise ExperimentError(
-                f"{getattr(target, '__name__', target)!s} cannot be embedded: {error}",
-                field=field,
-                next_step="Move what it refers to into a module, or create it inside the function.",
-            ) from error
+        except ExperimentError as error:
+            raise error.about(field) from error
         name = getattr(target, "__name__", "")
         if component.payload_hash is not None and component.payload is not None:
             self.payloads[component.payload_hash] = component.payload

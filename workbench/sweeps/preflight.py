@@ -23,6 +23,7 @@ from workbench.experiment.module_inspection import bound_names, find_source, par
 from workbench.experiment.private import is_private
 from workbench.experiment.schedule_names import is_own_schedule
 from workbench.experiment.searched_fields import is_setting
+from workbench.experiment.train_function import check_train_function
 from workbench.formatting import counted_noun
 from workbench.loggers.logger import check_logger
 from workbench.models import LOSSES, METRICS, MODELS
@@ -99,6 +100,7 @@ def _checks(experiment: Experiment, on_this_machine: bool) -> Iterator[Callable[
     elif not experiment.trains_model:
         assert experiment.train is not None
         yield partial(_check_reference, experiment.train, "train")
+        yield partial(check_train_function, experiment.train, _names_in_configuration(experiment))
         yield partial(_check_takes_worker, experiment)
     else:
         yield partial(_check_model, experiment)
@@ -128,6 +130,12 @@ def _check_alerts(experiment: Experiment) -> None:
 def _check_loggers(experiment: Experiment, on_this_machine: bool) -> None:
     for index, name in enumerate(experiment.report_to):
         check_logger(name, field=f"report_to.{index}", on_this_machine=on_this_machine)
+
+
+def _names_in_configuration(experiment: Experiment) -> set[str]:
+    """Return the names of what a train function finds in its configuration."""
+    options = experiment.train.options if experiment.train is not None else {}
+    return {*experiment.search.root, *options}
 
 
 def _check_takes_worker(experiment: Experiment) -> None:

@@ -1,11 +1,11 @@
 """Training by a custom function: other frameworks, existing loops, black-box objectives.
 
-The function is called as `function(config, report)`; in it `workbench.report` is that `report`, too. If it
-has parameters named `folder` or `seed`, it receives a folder for its checkpoints, which the next attempt at
-the same trial finds again, and the seed of the trial; a parameter named `worker` receives which of several
-workers it runs on, with torch.distributed initialized and the environment variables of torchrun set. Only
-rank 0's reports count; others may report too. Torch is loaded only if the function loads it, or for
-several workers.
+The function is called as `function(config, report)`, or as `function(config)` if it has one parameter; in it
+`workbench.report` is that `report`, too. If it has parameters named `folder` or `seed`, it receives a folder
+for its checkpoints, which the next attempt at the same trial finds again, and the seed of the trial; a
+parameter named `worker` receives which of several workers it runs on, with torch.distributed initialized and
+the environment variables of torchrun set. Only rank 0's reports count; others may report too. Torch is loaded
+only if the function loads it, or for several workers.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from workbench.errors import ExperimentError
 from workbench.events import Event, Noted, TrialReported
 from workbench.experiment import Experiment
 from workbench.experiment.goals import describe_other_metric
+from workbench.experiment.train_function import check_kind, kind_of, plan_call, signature_of
 from workbench.experiment.trial_value import find_divergence
 from workbench.programs.script_report import reports_go_to
 from workbench.reported_values import NotANumber, ReportedValues, judge, result_of, sort_values, why_no_result
@@ -61,7 +62,7 @@ def run_function(task: TrialTask, report: Callable[[Event], bool]) -> Outcome:
     if task.segment is not None and task.reported_step >= task.segment.end:
         return Outcome("complete", task.reported_step, dict(task.reported))  # the driver died meanwhile
     function = component.load(field="train")
-    _check_can_be_called(function, component.title)
+    check_kind(kind_of(function), component.title, type(function).__name__)
     config = {**component.options, **task.params}
     worker = None
     if task.num_workers > 1 or "worker" in _parameters(function):
@@ -76,10 +77,10 @@ def run_function(task: TrialTask, report: Callable[[Event], bool]) -> Outcome:
             stack.enter_context(torchrun_variables(worker.group, _host(task)))
         reporter = _Reporter(task, experiment, report, worker)
         stack.callback(reporter.close_folder)
-        arguments = _extra_arguments(function, task, config, reporter, worker)
+        given, named = _arguments(function, component.short_name, task, config, reporter, worker)
         try:
             with seeded(task.seed), reports_go_to(reporter):
-                returned = function(config, reporter, **arguments)
+                returned = function(*given, **named)
         except Exception as error:
             return reporter.outcome_of_failure(error)
         if returned is not None and task.rank == 0:
@@ -355,61 +356,27 @@ class _Reporter:
         return step
 
 
-def _check_can_be_called(function: Any, name: str) -> None:
-    """Refuse what is no function, and functions that return before they have done anything.
-
-    Raises:
-        ExperimentError: If it is one of them.
-    """
-    if not callable(function):
-        what = f"a value of type {type(function).__name__}"
-    elif inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
-        what = "an async function, which is not awaited"
-    elif inspect.isgeneratorfunction(function):
-        what = "a generator, because it uses yield"
-    else:
-        return
-    raise ExperimentError(
-        f"{name} is {what}", field="train", allowed="a plain function (config, report)",
-        next_step="Define it by def, and report values by calling report(...) or returning them."
-        if callable(function) else None,
-    )  # fmt: skip
-
-
-def _extra_arguments(
+def _arguments(
     function: Callable[..., Any],
+    title: str,
     task: TrialTask,
     config: dict[str, Any],
     reporter: _Reporter,
     worker: Worker | None,
-) -> dict[str, Any]:
-    """Return the arguments that a function takes, by the names of its parameters."""
-    parameters, arguments = _parameters(function), {}
-    if "seed" in parameters:
-        arguments["seed"] = task.seed
+) -> tuple[list[Any], dict[str, Any]]:
+    """Return the arguments that a function takes."""
+    parameters = _parameters(function)
+    values: dict[str, Any] = {"config": config, "report": reporter, "seed": task.seed, "worker": worker}
+    call = plan_call(signature_of(function), title, config)
     if "folder" in parameters:
-        arguments["folder"] = reporter.open_folder()
-    if "worker" in parameters:
-        arguments["worker"] = worker
-    elif worker is not None:
+        values["folder"] = reporter.open_folder()
+    if worker is not None and "worker" not in parameters:
         raise ExperimentError(
             f"{worker.num_workers} workers would do the same work: the function has no parameter `worker`",
             field="plan.workers",
             allowed="1, or a function with a parameter named worker",
         )
-    try:
-        signature = inspect.signature(function)
-    except (TypeError, ValueError):  # Python cannot determine it
-        return arguments
-    try:
-        signature.bind(config, reporter, **arguments)
-    except TypeError as error:
-        raise ExperimentError(
-            f"{getattr(function, '__qualname__', function)}{signature} cannot be called: {error}",
-            field="train",
-            allowed="function(config, report), and parameters named folder, seed or worker if needed",
-        ) from error
-    return arguments
+    return call.arguments(values)
 
 
 def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
