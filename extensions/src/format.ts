@@ -37,6 +37,17 @@ export function formatValue(value: unknown): string {
   return String(value);
 }
 
+/** A cell of the table of trials, as `TrialColumn.write` in Python writes it. */
+export function formatCell(
+  cell: number | boolean | string | null | undefined,
+  format: "value" | "rate" = "value",
+): string {
+  if (cell == null) return MISSING;
+  const number = toNumber(cell); // NaN and infinities arrive as text
+  if (number === null) return formatValue(cell);
+  return format === "rate" ? formatRate(number) : formatNumber(number);
+}
+
 /** The two largest units, or three significant digits below a minute: `850 µs`, `4.5 s`, `2 h 7 min`. */
 export function formatDuration(seconds: number | null | undefined): string {
   if (seconds == null || !Number.isFinite(seconds)) return MISSING;

@@ -292,6 +292,12 @@ export interface TableColumn {
   key: string;
   label: string;
   kind: "number" | "state" | "param" | "value" | "progress";
+  /** What its values are. */
+  meaning?: string;
+  /** Empty where they have none. */
+  unit?: string;
+  /** How its values are written. */
+  format?: "value" | "rate";
   /** Which direction is better; None where nobody has declared it. */
   goal?: "maximize" | "minimize" | null;
   /** Whether no trial has a value in it. */

@@ -10,7 +10,7 @@ import pytest
 import workbench as wb
 from tests.builders.recorded_runs import append, begin, finish
 from workbench.automl_pipeline import launch
-from workbench.automl_pipeline.candidate_results import ranked_candidates, values_of_trial
+from workbench.automl_pipeline.candidate_results import ranked_candidates
 from workbench.cli.entry import run_command
 from workbench.events import (
     CheckpointSaved,
@@ -23,6 +23,7 @@ from workbench.events import (
     from_json,
     to_json,
 )
+from workbench.history.trial_columns import values_of_trial
 from workbench.live_feed.chosen_model import candidates, chosen_model
 from workbench.runs.notebook_output import RUN_MIME_TYPE
 from workbench.sweeps.conclusion import natural_end, result_of

@@ -165,7 +165,7 @@ def test_columns_without_any_value_are_marked(tmp_path: Path) -> None:
         tail = RunTail(store, run_id)
         tail.catch_up()
         empty = {column.label for column in trial_table(tail, TableQuery()).columns if column.is_empty}
-    assert {"samples/s", "seconds"} <= empty
+    assert {"samples/s", "duration (s)"} <= empty
     assert "lr" not in empty
 
 

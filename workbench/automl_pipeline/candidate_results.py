@@ -12,10 +12,9 @@ from typing import Literal
 
 from pydantic import JsonValue
 
-from workbench.automl_pipeline.candidates import TARGET_SCALE
 from workbench.automl_pipeline.model_selection import describe, family_of
 from workbench.events import FINISHED_RUN_STATES
-from workbench.experiment import Experiment
+from workbench.experiment.automl import SHORT_ERRORS, shown_metric, target_scale
 from workbench.formatting import format_count
 from workbench.history import History, Trial
 from workbench.history.failure_text import headline
@@ -23,8 +22,6 @@ from workbench.history.failure_text import headline
 State = Literal["under way", "complete", "set aside", "cut short", "failed"]
 
 _NAMES = {"accuracy": "accuracy", "mae": "mean absolute error in the unit of the target"}
-_ERRORS = {"mean_absolute_error": "mae", "root_mean_squared_error": "rmse"}
-"""What the leaderboard calls the metrics that trials report, which are divided by the target's scale."""
 
 
 @dataclass(frozen=True)
@@ -148,7 +145,7 @@ def _read(history: History, trials: list[Trial]) -> CandidateResult:
     }
     first = trials[0]
     means = {name: math.fsum(values) / len(values) for name, values in known.items()}
-    scale = _scale_of_target(history.experiment)
+    scale = target_scale(history.experiment)
     if scale is not None:
         means = _in_unit_of_target(means, scale)
     objective = history.experiment.objectives[0]
@@ -165,43 +162,15 @@ def _read(history: History, trials: list[Trial]) -> CandidateResult:
         trained_s=sum(trial.duration_s or 0.0 for trial in trials),
         message=headline(failed[-1].message) if failed else None,
         loss_label="loss" if scale is None else "loss (standardised)",
-        optimised=optimised if scale is None else _ERRORS.get(optimised, optimised),
+        optimised=optimised if scale is None else SHORT_ERRORS.get(optimised, optimised),
         is_maximized=objective.goal == "maximize",
     )
 
 
-def values_of_trial(history: History, trial: Trial) -> dict[str, float]:
-    """Return what a trial reached as tables of candidates show it: errors in the unit of the target."""
-    shown = metrics_in_unit_of_target(history.experiment)
-    values: dict[str, float] = {}
-    for name, value in (trial.values or trial.last_values).items():
-        label, factor = shown.get(name, (name, 1.0))
-        values[label] = factor * value
-    return values
-
-
-def metrics_in_unit_of_target(experiment: Experiment) -> dict[str, tuple[str, float]]:
-    """Return how metrics of standardised numbers are shown: what they are called, and their factor.
-
-    Args:
-        experiment: The experiment of an AutoML run. Where its target is not standardised, there are none.
-    """
-    scale = _scale_of_target(experiment)
-    if scale is None:
-        return {}
-    errors = {f"val_{name}": (f"val_{short}", scale) for name, short in _ERRORS.items()}
-    return {**errors, "val_loss": ("val_loss (standardised)", 1.0)}
-
-
-def _scale_of_target(experiment: Experiment) -> float | None:
-    """Return the factor of a standardised target; None where the target has its own unit, or none."""
-    scale = None if experiment.data is None else experiment.data.options.get(TARGET_SCALE)
-    return None if scale is None else float(str(scale))
-
-
 def _in_unit_of_target(values: Mapping[str, float], scale: float) -> dict[str, float]:
     return {
-        _ERRORS.get(name, name): value * (scale if name in _ERRORS else 1.0) for name, value in values.items()
+        SHORT_ERRORS.get(name, name): value * (scale if name in SHORT_ERRORS else 1.0)
+        for name, value in values.items()
     }
 
 
@@ -245,8 +214,7 @@ def describe_cut_short(history: History) -> str | None:
         return None
     objective = history.experiment.objectives[0]
     sign = -1.0 if objective.goal == "maximize" else 1.0
-    shown = metrics_in_unit_of_target(history.experiment)
-    label, factor = shown.get(objective.metric, (objective.metric, 1.0))
+    label, factor = shown_metric(history.experiment, objective.metric)
     others = _value_by_fold(history, best, objective.metric)
     found = []
     for each in ranked:

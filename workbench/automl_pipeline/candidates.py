@@ -15,6 +15,7 @@ from workbench.automl_pipeline.targets import Task
 from workbench.data.encoders import SampleKind
 from workbench.domain import Int
 from workbench.experiment import Experiment
+from workbench.experiment.automl import TARGET_SCALE
 from workbench.models import default_metrics
 from workbench.models.one_of import Family
 
@@ -24,8 +25,6 @@ FAMILIES: dict[SampleKind, tuple[Family, ...]] = {
     "texts": ("mlp",),
 }
 NUM_ENSEMBLED = 20
-TARGET_SCALE = "target_scale"
-"""The option of the data that errors of trials are multiplied with to be in the unit of the target."""
 METRIC = "metric"
 """The option of the data that names what is optimised, where the user chose it."""
 MAX_TRIALS = 400

@@ -46,14 +46,13 @@ from workbench.experiment.trial_value import describe_shown_values
 from workbench.formatting import (
     format_age,
     format_duration,
-    format_number,
     format_params,
 )
 from workbench.history import reasons_of_pruning
 from workbench.history.compression import compressed, is_compression
-from workbench.history.failures import describe_state
-from workbench.history.lineage import describe_continued, describe_source, name_of_source
+from workbench.history.lineage import describe_continued
 from workbench.history.privacy import describe_privacy
+from workbench.history.trial_columns import DURATION, NUMBER, STATE, STEP, continues, metric
 from workbench.runs.descriptions import (
     describe_cost,
     describe_end,
@@ -242,22 +241,18 @@ def print_run(run: Run, num_trials: int) -> None:
 
 
 def trials_table(history: History, trials: list[Trial]) -> Table:
-    """Return a table of trials: state, values and configuration."""
+    """Return a table of trials: state, objectives, course and configuration."""
     from rich.text import Text
 
-    metrics = [item.metric for item in history.objectives]
-    has_parts = any(describe_source(trial) for trial in trials)
-    table = make_table("trial", "state", *metrics, "step", *[name_of_source(history)] * has_parts, "params")
+    columns = [NUMBER, STATE, *(metric(history, item.metric) for item in history.objectives), STEP, DURATION]
+    columns += [continues(history)] * any(trial.continued is not None for trial in trials)
+    table = make_table(*(column.heading for column in columns), "params")
     for trial in trials:
-        values = trial.values or trial.last_values
-        table.add_row(
-            str(trial.number),
-            Text(describe_state(history, trial), style=colour_of(trial.state)),
-            *(format_number(values[metric]) if metric in values else "" for metric in metrics),
-            str(trial.last_step),
-            *[describe_source(trial)] * has_parts,
-            Text(format_params(trial.params)),
+        cells = (
+            Text(column.text(history, trial), style=colour_of(trial.state) if column is STATE else "")
+            for column in columns
         )
+        table.add_row(*cells, Text(format_params(trial.params)))
     return table
 
 

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Protocol
 
 from workbench.cli.output import colour_of, echo, make_console
 from workbench.events import Event, Noted, RunState, TrialEnded, TrialStarted
-from workbench.formatting import format_duration, format_number, format_params, format_rate
+from workbench.formatting import format_duration, format_params
 from workbench.history import History, Trial
+from workbench.history.trial_columns import NUMBER, SPEED, STEP, metric
 from workbench.runs.descriptions import leaders
 from workbench.runs.event_lines import Narrator
 from workbench.runs.progress import describe_trial, format_epoch, progress_of
@@ -239,16 +240,15 @@ class LiveView:
         from workbench.cli.output import make_table
 
         history = self._history
-        metrics = [item.metric for item in history.objectives]
+        metrics = [metric(history, item.metric) for item in history.objectives]
         epochs = any(trial.last_epoch is not None for trial in running)
-        table = make_table("trial", "epoch" if epochs else "step", *metrics, "samples/s", "params")
+        headings = [column.heading for column in (*metrics, SPEED)]
+        table = make_table(NUMBER.heading, "epoch" if epochs else STEP.heading, *headings, "params")
         room = max(_MIN_ROWS, self._console.height - _LINES_AROUND_TABLE)
         for trial in running[:room]:
-            speed = "" if trial.samples_per_s is None else format_rate(trial.samples_per_s)
             step = str(trial.last_step) if trial.last_epoch is None else format_epoch(history, trial)
-            values = (trial.last_values.get(metric) for metric in metrics)
-            numbers = ("" if value is None else format_number(value) for value in values)
-            table.add_row(str(trial.number), step, *numbers, speed, format_params(trial.params))
+            numbers = (column.text(history, trial) for column in (*metrics, SPEED))
+            table.add_row(str(trial.number), step, *numbers, format_params(trial.params))
         if len(running) > room:
             table.add_row("...", f"and {len(running) - room} more")
         for column in table.columns:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from workbench.automl_pipeline.candidate_results import values_of_trial
 from workbench.cli.output import colour_of, echo, make_console, make_table, print_json
 from workbench.errors import RunError
 from workbench.formatting import format_number, format_value
 from workbench.history.failures import describe_state
 from workbench.history.lineage import describe_segment
+from workbench.history.trial_columns import DURATION, ENERGY, SPEED, STEP, values_of_trial
 from workbench.runs.descriptions import (
     attachment_file,
     describe_place,
@@ -64,6 +64,7 @@ def _print_trial(run: Run, trial: Trial) -> None:
     from rich.text import Text
 
     console = make_console()
+    run.history.energy_of_trials = run.energy.watt_hours
     state = describe_state(run.history, trial)
     console.print(
         Text.assemble(
@@ -79,7 +80,9 @@ def _print_trial(run: Run, trial: Trial) -> None:
         facts.add_row("part", Text(part))
     if plan := trial.plan.describe(in_full=True):
         facts.add_row("plan", plan)
-    facts.add_row("step", str(trial.last_step))
+    for column in (STEP, DURATION, SPEED, ENERGY):
+        if column.value(run.history, trial) is not None:
+            facts.add_row(column.heading, column.text(run.history, trial))
     if thinned := describe_reports([trial]):
         facts.add_row("reports", thinned)
     facts.add_row("attempts", str(trial.attempts))

@@ -168,13 +168,25 @@ def goal_in(experiment: Experiment, metric: str, declared: Mapping[str, Goal] | 
             return objective.goal
     if declared and metric in declared:
         return declared[metric]
+    declaration = _computed(experiment, metric)
+    return None if declaration is None else declaration.goal
+
+
+def unit_in(experiment: Experiment, metric: str) -> Unit:
+    """Return the unit of a metric of an experiment; empty where it has none, or nobody has declared it."""
+    declaration = _computed(experiment, metric)
+    return "" if declaration is None else declaration.unit
+
+
+def _computed(experiment: Experiment, metric: str) -> MetricDeclaration | None:
+    """Return the declaration of a metric that the workbench computes in an experiment."""
     if not experiment.trains_model:
         return None
     own = {item.short_name for item in experiment.own_metrics if item.is_reference}
     name = _without_split(metric).partition(_CLIENT_SPREAD)[0]
     if name in own or (experiment.makes_own_steps and name not in _MEASURED_ALWAYS):
         return None
-    return goal_of(metric)
+    return declaration_of(metric)
 
 
 def is_share(metric: str) -> bool:

@@ -32,8 +32,10 @@ from workbench.events import (
     RunStateChanged,
     SettingsChanged,
     SharingMeasured,
+    TrialEnded,
     TrialPlanned,
     TrialProposed,
+    TrialReported,
     TrialState,
 )
 from workbench.experiment import Budget, Experiment, Objective
@@ -78,6 +80,10 @@ class History:
         self.result: dict[str, JsonValue] | None = None
         """The model that an automatic run chose at its end, as `wb.AutoML.to_json` returns it."""
         self.trials: dict[int, Trial] = {}
+        self.energy_of_trials: Mapping[int, float | None] = {}
+        """What each metered trial has used, in watt-hours; those who read the samples of the run set it."""
+        self._metrics: dict[str, None] = dict.fromkeys(item.metric for item in experiment.objectives)
+        self._params: dict[str, None] = dict.fromkeys(experiment.search.root)
         self.declared_goals: dict[str, Goal] = {}
         """In which direction metrics of other packages and of the user's own are better, as they declare."""
         self.alerts: dict[int, Alert] = {}
@@ -138,6 +144,7 @@ class History:
                     resumes=event.resumes, fidelity=event.fidelity,
                 )  # fmt: skip
                 self._trainings.setdefault(event.configuration, []).append(trial)
+                self._params.update(dict.fromkeys(event.params))
             case CheckpointsDeleted():
                 trial = self.trials[event.trial]
                 trial.checkpoints_deleted = event.reason
@@ -154,6 +161,16 @@ class History:
                 pass
         self._note_time(event.time_unix_s)
 
+    @property
+    def metrics(self) -> list[str]:
+        """The objectives, then every metric that a trial has reported, in the order of the first reports."""
+        return list(self._metrics)
+
+    @property
+    def params(self) -> list[str]:
+        """The parameters that are searched, then all others that a trial has."""
+        return list(self._params)
+
     def goal_of(self, metric: str) -> Goal | None:
         """Return in which direction a metric is better; None where nobody has declared one.
 
@@ -164,8 +181,11 @@ class History:
 
     def _apply_to_trial(self, trial: Trial, event: TrialEvent) -> None:
         had_ended = trial.finished
-        if isinstance(event, TrialPlanned):
-            self.declared_goals.update(event.goals)
+        match event:
+            case TrialPlanned():
+                self.declared_goals.update(event.goals)
+            case TrialReported() | TrialEnded():
+                self._metrics.update(dict.fromkeys(event.values))
         apply_to_trial(trial, event)
         if had_ended or trial.finished:
             self._standings.changed.add(trial.configuration)
@@ -189,6 +209,7 @@ class History:
             value = column.last()
             if value is not None:
                 record.last_values[name] = value
+                self._metrics[name] = None
         speeds, known = reports.numbers["samples_per_s"]
         if len(where := np.flatnonzero(known & (speeds != 0))):
             record.samples_per_s = float(speeds[where[-1]])

@@ -104,14 +104,5 @@ def _describe_levels(history: History) -> str | None:
 
 
 def name_of_source(history: History) -> str:
-    """Return the heading of what `describe_source` returns: at a higher fidelity a trial starts anew."""
+    """Return what stands above the trial that one continues: at a higher fidelity it starts anew after it."""
     return "continues" if history.experiment.fidelity is None else "after"
-
-
-def describe_source(trial: Trial) -> str:
-    """Describe in a word which trial one continues, or trains further; empty without one."""
-    segment = trial.segment
-    if segment is None or segment.continues is None:
-        return "" if trial.resumes is None else str(trial.resumes)
-    instead = "" if segment.replaced is None else f" instead of {segment.replaced}"
-    return f"{segment.continues}{instead}"

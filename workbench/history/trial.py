@@ -125,13 +125,13 @@ class Trial:
     worker_pids: list[int] = dataclasses.field(default_factory=list)
     hosts: list[str] = dataclasses.field(default_factory=list)
     num_gpus: int = 0  # of all workers of the last attempt, each counted where several share one
-    earlier_gpu_s: float = 0.0  # in attempts before the last one
+    earlier_gpu_s: float = 0.0  # in attempts that have ended
     started_unix_s: float | None = None
     planned_unix_s: float | None = None  # of the first attempt: it has its data and its model
     ended_unix_s: float | None = None
-    trained_s: float = 0.0  # in attempts before the last one, up to the last event of each
+    trained_s: float = 0.0  # in attempts that have ended, each as `duration_s` counts it
     attempt_unix_s: float = 0.0  # when the last attempt began
-    attempt_counted: bool = False  # whether it has ended, so that the sums over attempts include it
+    attempt_counted: bool = True  # whether the sums over attempts include it: it has ended, or none began
     last_event_unix_s: float = 0.0
     last_checkpoint: str | None = None
     best_checkpoint: str | None = None
@@ -151,10 +151,36 @@ class Trial:
 
     @property
     def duration_s(self) -> float | None:
-        """The training time over all attempts in seconds; None if it has not started."""
+        """For how long the trial ran, in seconds; None if it has not started.
+
+        It is the sum over its attempts, each from its start to its end; of one that is under way or was lost,
+        to its last event. The time between attempts, in which it waited or its run was stopped, is no part
+        of it. Every table and file shows this number.
+        """
         if self.started_unix_s is None:
             return None
         return self.trained_s + self.attempt_s(self.last_event_unix_s)
+
+    def value_of(self, metric: str) -> float | None:
+        """Return a metric as every table shows it: its result, or its last report while it has none.
+
+        Args:
+            metric: What the trial reports; None is returned where it never did.
+        """
+        return self.values.get(metric, self.last_values.get(metric))
+
+    @property
+    def shown_values(self) -> dict[str, float]:
+        """Every metric as `value_of` returns it; results come first."""
+        return {
+            **self.values,
+            **{name: value for name, value in self.last_values.items() if name not in self.values},
+        }
+
+    @property
+    def continued(self) -> int | None:
+        """The trial that it continues, or whose configuration it trains further; None without one."""
+        return self.resumes if self.segment is None else self.segment.continues
 
     def gpu_s(self, now_unix_s: float) -> float:
         """Return how long its workers have held GPUs, in seconds, summed over the GPUs."""
@@ -228,8 +254,9 @@ def apply_to_trial(trial: Trial, event: TrialEvent) -> None:
             trial.attempts = event.attempt + 1
             trial.plan = _shared(PartialPlan.from_json(event.plan))
             trial.worker_pids, trial.hosts = list(event.worker_pids), list(event.hosts)
-            trial.num_gpus = sum(len(gpus) for gpus in event.gpus)
+            _count_attempt(trial, trial.last_event_unix_s)  # where nobody could record its end
             trial.attempt_unix_s, trial.attempt_counted = event.time_unix_s, False
+            trial.num_gpus = sum(len(gpus) for gpus in event.gpus)
             trial.first_report = trial.slowest_rank = None
             if trial.started_unix_s is None:
                 trial.started_unix_s = event.time_unix_s
@@ -262,9 +289,7 @@ def apply_to_trial(trial: Trial, event: TrialEvent) -> None:
             trial.state = "waiting"
             trial.decided_plan |= PartialPlan.from_json(event.next_plan)
             trial.setbacks.append(event)
-            trial.trained_s += trial.attempt_s(trial.last_event_unix_s)
-            trial.earlier_gpu_s += trial.num_gpus * trial.attempt_s(event.time_unix_s)
-            trial.attempt_counted = True
+            _count_attempt(trial, event.time_unix_s, is_lost=event.reason == "lost")
         case TrialResized():
             trial.resizes.append(Resize(event))
         case ResizeMeasured():
@@ -275,7 +300,18 @@ def apply_to_trial(trial: Trial, event: TrialEvent) -> None:
             trial.values, trial.last_step = dict(event.values), event.step
             trial.ended_unix_s, trial.fits = event.time_unix_s, event.fits
             trial.is_unreported = event.is_unreported
+            _count_attempt(trial, event.time_unix_s, is_lost=event.reason == "lost")
     trial.last_event_unix_s = event.time_unix_s
+
+
+def _count_attempt(trial: Trial, until_unix_s: float, *, is_lost: bool = False) -> None:
+    """Add the last attempt to the sums over attempts, unless they include it.
+
+    An attempt that was lost trained nothing after its last event, but held its GPUs until that was noticed.
+    """
+    trial.trained_s += trial.attempt_s(trial.last_event_unix_s if is_lost else until_unix_s)
+    trial.earlier_gpu_s += trial.num_gpus * trial.attempt_s(until_unix_s)
+    trial.attempt_counted = True
 
 
 @functools.lru_cache(maxsize=256)

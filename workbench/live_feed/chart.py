@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from workbench.events import TrialState
+from workbench.experiment.automl import shown_metric
 from workbench.live_feed.frames import Numbers
-from workbench.live_feed.metric_units import shown_as
 from workbench.live_feed.protocol import BestSoFar, ChartQuery, ChartUpdate, CurveUpdate, QuantileBand
 from workbench.live_feed.run_tail import RunTail
 from workbench.plots.prepare import CurvesData
@@ -67,7 +67,7 @@ class ChartUpdates:
         if key != self._key:
             self._key, self._overview, self._sent = key, None, {}
         is_new = data is not self._overview
-        title, self._factor = shown_as(tail.data.experiment, metric)
+        title, self._factor = shown_metric(tail.data.experiment, metric)
         curves = self._resend(tail, metric, data, numbers) if is_new else []
         curves += self._append(tail, metric, data, numbers, {curve.trial for curve in curves})
         shown = tuple(line.trial for line in data.lines)

@@ -19,6 +19,7 @@ from workbench.errors import Problem
 from workbench.events import RunState, TrialState
 from workbench.experiment.changing import Setting
 from workbench.experiment.goals import Goal
+from workbench.history.trial_columns import Format, Kind
 from workbench.live_feed.action_messages import Json, Name, Offer
 from workbench.live_feed.attached import AttachedFile
 from workbench.live_feed.chosen_model import Candidates, ChosenModel
@@ -306,7 +307,10 @@ class TableColumn(_Response):
 
     key: str
     label: str
-    kind: Literal["number", "state", "param", "value", "progress"]
+    kind: Kind
+    meaning: str = Field(default="", description="What its values are.")
+    unit: str = Field(default="", description="Empty where they have none.")
+    format: Format = Field(default="value", description="How its values are written.")
     goal: Goal | None = Field(
         default=None, description="Which direction is better; None where nobody has declared it."
     )

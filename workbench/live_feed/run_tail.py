@@ -35,11 +35,13 @@ from workbench.plots.prepare import CurvesData, prepare_convergence, prepare_thr
 from workbench.plots.run_data import RunData
 from workbench.plots.series import THROUGHPUT, Axis
 from workbench.plots.stored_chunks import CHUNK_EVENTS, Chunk, read_chunk
+from workbench.runs.energy import energy_of
 from workbench.runs.event_lines import Narrator
 from workbench.store import RunRow, Store
 
 MAX_LOG_LINES = 5_000
 _FORGET_S = 30.0
+_ENERGY_EVERY_S = 5.0
 _SHARE_OF_TIME = 0.1  # at most this share of the time is spent on computing one value
 
 _Value = TypeVar("_Value")
@@ -72,6 +74,7 @@ class RunTail:
         self.again_s = 0.0  # when to try again
         self.log: deque[LogLine] = deque(maxlen=MAX_LOG_LINES)
         self.used_s = time.monotonic()
+        self._energy_read_s = -math.inf
         self.folder = store.artifacts_of(run_id).working_folder
         self._store = store
         self._machines = MachineHistory(store, run_id)
@@ -112,8 +115,12 @@ class RunTail:
             chunk = self._next_chunk() if row.last_seq > self.cursor else None
             # All but its heartbeat: users may have renamed it.
             without_heartbeat = replace(row, heartbeat_unix_s=self.row.heartbeat_unix_s)
-            changed = chunk is not None or without_heartbeat != self.row
+            energy = self._read_energy()
+            is_metered = energy is not None and energy != self.data.history.energy_of_trials
+            changed = chunk is not None or without_heartbeat != self.row or is_metered
             with self.lock:
+                if energy is not None:
+                    self.data.history.energy_of_trials = energy
                 self.row = row
                 self.data.history.chosen_trial = row.chosen_trial
                 if chunk is not None:
@@ -121,6 +128,14 @@ class RunTail:
                         self._apply(seq, event)
                     self.cursor = chunk.last_seq
         return changed
+
+    def _read_energy(self) -> dict[int, float | None] | None:
+        """Return what each trial has used, in watt-hours; None where that was read a moment ago."""
+        now_s = time.monotonic()
+        if now_s - self._energy_read_s < _ENERGY_EVERY_S:
+            return None
+        self._energy_read_s = now_s
+        return energy_of(self._store, self.run_id).watt_hours
 
     def _next_chunk(self) -> Chunk | None:
         """Return the next chunk, and start to fetch the one after it if there is more."""

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from workbench.experiment.automl import is_automl
-from workbench.history import Trial
 from workbench.history.failures import reason_of
 from workbench.history.lineage import describe_segment
+from workbench.history.trial_columns import values_of_trial
 from workbench.live_feed.attached import attached_files
 from workbench.live_feed.available_actions import offers_of_trial
 from workbench.live_feed.outcome import EndedAttempt
 from workbench.live_feed.protocol import TrialDetail
 from workbench.live_feed.run_tail import RunTail
-from workbench.live_feed.trial_table import duration_s
 from workbench.strict_json import plain
 
 
@@ -31,8 +29,8 @@ def trial_detail(tail: RunTail, number: int) -> TrialDetail | None:
     return TrialDetail(
         number=number, state=trial.state, reason=reason_of(tail.data.history, trial), message=trial.message,
         traceback=trial.traceback, params=trial.params, plan=trial.plan.describe(in_full=True),
-        values=plain(_values(tail, trial)), source=source, seed=trial.seed,
-        step=trial.last_step, epoch=trial.last_epoch, duration_s=duration_s(trial),
+        values=plain(values_of_trial(tail.data.history, trial)), source=source, seed=trial.seed,
+        step=trial.last_step, epoch=trial.last_epoch, duration_s=trial.duration_s,
         samples_per_s=trial.samples_per_s, parts_s=dict(trial.parts_s), attempts=trial.attempts,
         setbacks=tuple(
             EndedAttempt(
@@ -46,14 +44,3 @@ def trial_detail(tail: RunTail, number: int) -> TrialDetail | None:
         attachments=attached_files(trial),
         offers=offers_of_trial(tail.run_id, tail.row.state, tail.data.history, trial),
     )  # fmt: skip
-
-
-def _values(tail: RunTail, trial: Trial) -> dict[str, float]:
-    """Return what a trial reached; errors of AutoML are in the unit of the target."""
-    history = tail.data.history
-    if not is_automl(history.experiment):
-        return trial.values or trial.last_values
-    # Loaded for such runs only.
-    from workbench.automl_pipeline.candidate_results import values_of_trial
-
-    return values_of_trial(history, trial)

@@ -52,6 +52,7 @@ def report_html(
     importance: Mapping[str, tuple[float, float, float]] | None = None,
     run_id: str | None = None,
     energy_wh: float | None = None,
+    energy_of_trials: Mapping[int, float | None] | None = None,
     how_to_freeze: Suggestion | None = None,
     how_to_widen: Suggestion | None = None,
     ways_on: Sequence[Suggestion] = (),
@@ -66,6 +67,7 @@ def report_html(
         importance: Share of each parameter and its interval, from 0 to 1, if it was computed.
         run_id: The run id, for the commands that the page shows.
         energy_wh: Energy that its trials used, in watt-hours, if it was metered.
+        energy_of_trials: The same for each trial, by its number.
         how_to_freeze: The command that freezes parameters that decide nothing, if there are any.
         how_to_widen: The command that widens ranges at whose ends the best trial lies, if there are any.
         ways_on: Commands by which the run goes on; they are shown where it has no result.
@@ -78,6 +80,7 @@ def report_html(
     notes: list[str] = []
     run = RunData.of(experiment, _noting(events, notes))
     run.history.chosen_trial = chosen_trial
+    run.history.energy_of_trials = energy_of_trials or {}
     figures = ReportFigures(run, importance, how_to_freeze)
     body = [
         _header(run, run_id),

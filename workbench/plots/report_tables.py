@@ -7,11 +7,20 @@ from __future__ import annotations
 
 import html
 from collections.abc import Mapping, Sequence
-from typing import Any
 
-from workbench.formatting import MISSING, format_count, format_duration, format_percent, format_value
+from workbench.formatting import format_count, format_duration, format_percent, format_value
 from workbench.history import failure_groups, reasons_of_pruning, wait_for_proposals
-from workbench.history.lineage import describe_source, name_of_source
+from workbench.history.trial_columns import (
+    DURATION,
+    ENERGY,
+    NUMBER,
+    STEP,
+    TrialColumn,
+    continues,
+    means_of,
+    metric,
+    parameters,
+)
 from workbench.plots.parameter_axes import searched
 from workbench.plots.run_data import RunData
 from workbench.space import Choice, Fixed, describe, describe_condition
@@ -27,34 +36,38 @@ def best_trials(run: RunData) -> list[str]:
     ranked = run.history.ranked()
     if not ranked:
         return []
-    several = len(run.history.objectives) > 1
-    shown = (run.history.front() if several else ranked)[:NUM_BEST]
-    metrics = [item.metric for item in (*run.history.objectives, *run.experiment.constraints)]
-    names = [
-        name
-        for name in searched(run.history.searched, list(run.history.trials.values()))
-        if any(name in trial.params for trial in shown)
-    ]
-    has_repeats = not several and any(len(run.history.repeats_of(trial)) > 1 for trial in shown)
-    continues = any(describe_source(trial) for trial in shown)
+    history = run.history
+    several = len(history.objectives) > 1
+    shown = (history.front() if several else ranked)[:NUM_BEST]
+    searched_names = searched(history.searched, list(history.trials.values()))
+    columns = [
+        *(metric(history, item.metric) for item in (*history.objectives, *run.experiment.constraints)),
+        *(
+            column for column in parameters(history)
+            if column.identity.partition(":")[2] in searched_names
+            and any(column.value(history, trial) is not None for trial in shown)
+        ),
+        DURATION,
+        STEP,
+        *(
+            column for column in (ENERGY, continues(history))
+            if any(column.value(history, trial) is not None for trial in shown)
+        ),
+    ]  # fmt: skip
+    has_repeats = not several and any(len(history.repeats_of(trial)) > 1 for trial in shown)
     rows = []
     for rank, trial in enumerate(shown):
-        source = _cell(describe_source(trial), "number") if continues else ""
-        values = [_cell(_value(trial.values, name), "number") for name in metrics]
+        cells = [_cell(column.text(history, trial), _kind(column)) for column in columns]
         if has_repeats:
-            values.insert(0, _cell(_value(run.history.mean_values(trial), metrics[0]), "number"))
-        params = [_cell(_value(trial.params, name)) for name in names]
-        took = (trial.ended_unix_s or run.last_unix_s) - (trial.started_unix_s or trial.proposed_unix_s)
+            mean = columns[0].write(means_of(history, trial).get(columns[0].identity))
+            cells.insert(0, _cell(mean, "number"))
         rows.append(
             f"<tr{_class('first' if rank == 0 and not several else '')}>"
-            f'<th scope="row" class="number">{trial.number}</th>{"".join(values)}{"".join(params)}'
-            f"{_cell(format_duration(took), 'number')}{_cell(str(trial.last_step), 'number')}{source}</tr>"
+            f'<th scope="row" class="number">{trial.number}</th>{"".join(cells)}</tr>'
         )
-    heads = [("Trial", "number"), *((name, "number") for name in metrics), *((name, "") for name in names)]
+    heads = [(column.heading, _kind(column)) for column in (NUMBER, *columns)]
     if has_repeats:
-        heads.insert(1, (f"mean {metrics[0]}", "number"))
-    heads += [("Time", "number"), ("Steps", "number")]
-    heads += [(name_of_source(run.history).capitalize(), "number")] * continues
+        heads.insert(1, (f"mean {columns[0].heading}", "number"))
     caption = f"{len(shown)} of {len(run.history.front() if several else ranked)} " + (
         "trials on the front" if several else "complete trials, best first"
     )
@@ -162,8 +175,8 @@ def table(heads: Sequence[tuple[str, str]], rows: Sequence[str], caption: str | 
     )
 
 
-def _value(values: Mapping[str, Any], name: str) -> str:
-    return format_value(values[name]) if name in values else MISSING
+def _kind(column: TrialColumn) -> str:
+    return "" if column.kind == "param" else "number"
 
 
 def _cell(content: str, kind: str = "") -> str:

@@ -33,6 +33,11 @@ class RunEnergy:
         found = self.trials.get(number)
         return None if found is None else found.total_wh
 
+    @property
+    def watt_hours(self) -> dict[int, float | None]:
+        """The energy of each metered trial in watt-hours, by its number."""
+        return {number: used.total_wh for number, used in self.trials.items()}
+
     def describe(self) -> str | None:
         """Return the total as one line; None where nothing was metered."""
         total_wh = self.total_wh

@@ -95,13 +95,14 @@ def write_report(run: RunView, path: Path) -> Path:
 
     check_folder_of(path, run.folder)
     events = run.events()
-    importance = importance_of(run, events)
+    importance, energy = importance_of(run, events), run.energy
     text = report_html(
         run.experiment, events, importance=importance or None, run_id=run.run_id,
         how_to_freeze=how_to_freeze(run.run_id, run.history, importance),
         how_to_widen=how_to_widen(run.run_id, run.history),
         ways_on=ways_on(run.run_id, run.row.state, run.history),
-        energy_wh=run.energy.total_wh, read=run.read_attachment, chosen_trial=run.row.chosen_trial,
+        energy_wh=energy.total_wh, energy_of_trials=energy.watt_hours,
+        read=run.read_attachment, chosen_trial=run.row.chosen_trial,
     )  # fmt: skip
     return _write(run, path, text)
 

@@ -184,16 +184,15 @@ def _one_per_configuration(ranked: Sequence[Trial]) -> list[Trial]:
 def _entry(history: History, trial: Trial, place: int | None) -> dict[str, Any]:
     """Return the row of a trial in the leaderboard."""
     same = [each for each in history.in_state("complete") if each.configuration == trial.configuration]
-    started, ended = trial.started_unix_s, trial.ended_unix_s
     return {
         "place": place,
         "trial": trial.number,
         "state": trial.state,
-        "values": dict(trial.values or trial.last_values),
+        "values": trial.shown_values,
         "num_trainings": len(same),
         "params": dict(trial.params),
         "plan": trial.plan.to_json(),
-        "duration_s": None if started is None or ended is None else ended - started,
+        "duration_s": trial.duration_s,
     }
 
 

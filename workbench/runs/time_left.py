@@ -97,8 +97,9 @@ def _recent(history: History) -> list[Trial]:
 
 def _trained_s(trial: Trial) -> float:
     """Return for how long a finished trial trained, over all attempts."""
-    began_unix_s = trial.attempt_unix_s if trial.attempts else trial.proposed_unix_s
-    return trial.trained_s + max(0.0, (trial.ended_unix_s or 0.0) - began_unix_s)
+    if trial.attempts:
+        return trial.trained_s
+    return max(0.0, (trial.ended_unix_s or 0.0) - trial.proposed_unix_s)
 
 
 def _usual_wait_s(history: History) -> float:

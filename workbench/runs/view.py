@@ -218,11 +218,15 @@ class RunView:
     def trials(self) -> pd.DataFrame:
         """One row per trial: number, state, parameters, results and progress.
 
-        A result or parameter whose name is ambiguous becomes the column `values.NAME` or `params.NAME`.
+        A metric or parameter whose name is ambiguous becomes the column `values.NAME` or `params.NAME`. A
+        metric is the result of its trial, or its last report while it has none; `duration_s` is for how long
+        the trial ran, over all attempts. The panel, the terminal and the report show the same columns.
         """
         from workbench.runs.trial_table import to_table
 
-        return to_table(self.history, self.energy)
+        history = self.history
+        history.energy_of_trials = self.energy.watt_hours
+        return to_table(history)
 
     @property
     def energy(self) -> RunEnergy:

@@ -1,7 +1,7 @@
 // The table of trials. Only the rows on the screen exist; the server sorts, filters and sends windows.
 import { useEffect, useRef } from "preact/hooks";
 import type { Controller } from "../controller";
-import { formatValue } from "../format";
+import { formatCell } from "../format";
 import { type TrialState, type ViewState } from "../state";
 import type { TableColumn, TrialTable, TrialRow } from "../run_types";
 import { saveAs } from "./actions";
@@ -174,7 +174,12 @@ function Header({ controller, column }: HeaderProps) {
     controller.show({ table: { ...view.table, sort: column.key, descending } });
   };
   return (
-    <th scope="col" aria-sort={order} class={column.numeric ? "workbench-numeric" : undefined}>
+    <th
+      scope="col"
+      aria-sort={order}
+      class={column.numeric ? "workbench-numeric" : undefined}
+      title={column.meaning || undefined}
+    >
       <button type="button" onClick={sort}>
         <bdi>{column.label}</bdi>
         <span aria-hidden="true">{sorted ? (view.table.descending ? "▾" : "▴") : ""}</span>
@@ -220,15 +225,15 @@ function Row({ row, columns, controller, index }: RowProps) {
         <StateMark state={row.state} reason={row.reason} />
       </td>
       {columns.map((column) => (
-        <Cell key={column.key} cell={row.cells[column.index]} numeric={column.numeric} />
+        <Cell key={column.key} cell={row.cells[column.index]} column={column} />
       ))}
     </tr>
   );
 }
 
-function Cell({ cell, numeric }: { cell: TrialRow["cells"][number]; numeric: boolean }) {
-  const text = cell === null ? "–" : formatValue(cell);
-  const classes = [numeric ? "workbench-numeric" : "", cell == null ? "workbench-absent" : ""].join(" ");
+function Cell({ cell, column }: { cell: TrialRow["cells"][number]; column: ShownColumn }) {
+  const text = formatCell(cell, column.format);
+  const classes = [column.numeric ? "workbench-numeric" : "", cell == null ? "workbench-absent" : ""].join(" ");
   return (
     <td class={classes} title={text.length > 24 ? text : undefined}>
       <bdi>{text}</bdi>

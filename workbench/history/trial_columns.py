@@ -1,0 +1,253 @@
+"""The columns of the table of trials, declared once: name, meaning, unit, value and how it is written.
+
+`run.trials`, the panel and its file, the terminal and the report show the columns that are declared here, so
+that a trial has the same values with the same names and units in all of them. A new column is a line in
+`_COURSE`. Which columns a view has room for, in which order and of which trials, is left to the views.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from workbench.experiment.automl import shown_metric
+from workbench.experiment.goals import Goal
+from workbench.experiment.metric_declarations import unit_in
+from workbench.formatting import MISSING, format_rate, format_value
+from workbench.history.failures import describe_state, reason_of
+from workbench.history.history import History
+from workbench.history.lineage import name_of_source
+from workbench.history.trial import Trial
+
+Kind = Literal["number", "state", "param", "value", "progress"]
+Format = Literal["value", "rate"]
+"""How a view writes a value: with four significant digits, or as a rate, whole from a hundred on."""
+
+_Value = Callable[[History, Trial], Any]
+
+
+@dataclass(frozen=True)
+class TrialColumn:
+    """One column of the table of trials.
+
+    Attributes:
+        name: Its name in Python and in filters; a quantity ends with its unit, as `duration_s` does.
+        kind: What it is about.
+        meaning: What its values are, in one sentence.
+        label: Its heading where it is shown.
+        unit: The unit of its values; empty where they have none.
+        key: Identifies it in what a front end requests.
+        format: How a view writes its values.
+        goal: Which direction is better; None where neither is, or nobody has declared it.
+        is_shown: Whether tables have a column for it; a reason stands beside the state, a message below.
+        is_number: Whether its values are numbers, and a missing one is NaN in Python.
+    """
+
+    name: str
+    kind: Kind
+    meaning: str
+    of: _Value
+    label: str = ""
+    unit: str = ""
+    key: str = ""
+    format: Format = "value"
+    goal: Goal | None = None
+    is_shown: bool = True
+    is_number: bool = False
+
+    @property
+    def heading(self) -> str:
+        """What stands above it."""
+        return self.label or self.name
+
+    @property
+    def identity(self) -> str:
+        """By what a front end names it."""
+        return self.key or self.name
+
+    def value(self, history: History, trial: Trial) -> Any:
+        """Return the value of a trial; None where it has none."""
+        return self.of(history, trial)
+
+    def text(self, history: History, trial: Trial) -> str:
+        """Return the value of a trial as views write it."""
+        if self.kind == "state":
+            return describe_state(history, trial)
+        return self.write(self.of(history, trial))
+
+    def write(self, value: Any) -> str:
+        """Return a value as views write it."""
+        if value is None:
+            return MISSING
+        return format_rate(value) if self.format == "rate" else format_value(value)
+
+
+NUMBER = TrialColumn(
+    "number", "number", "Its number, from 0.", lambda _, trial: trial.number, label="trial", is_number=True
+)
+STATE = TrialColumn(
+    "state", "state", "waiting, running, complete, pruned, stopped or failed.", lambda _, trial: trial.state
+)
+REASON = TrialColumn(
+    "reason", "state", "Why it ended like this, or infeasible if it breaks a constraint.", reason_of,
+    is_shown=False,
+)  # fmt: skip
+FEASIBLE = TrialColumn(
+    "feasible", "progress", "Whether a complete trial keeps all constraints.",
+    lambda history, trial: history.is_feasible(trial) if trial.state == "complete" else None,
+)  # fmt: skip
+MEMBER = TrialColumn(
+    "member", "progress", "The member of the population that it trains.",
+    lambda _, trial: trial.segment and trial.segment.member,
+)  # fmt: skip
+CONTINUES = TrialColumn(
+    "continues", "progress", "The trial that it continues, or whose configuration it trains further.",
+    lambda _, trial: trial.continued,
+)  # fmt: skip
+STEP = TrialColumn(
+    "step", "progress", "The step of its last report: optimizer steps, or what a function or program counts.",
+    lambda _, trial: trial.last_step, is_number=True,
+)  # fmt: skip
+DURATION = TrialColumn(
+    "duration_s", "progress",
+    "For how long it ran, in seconds: the sum over its attempts, each up to its last event, without the time "
+    "in between.",
+    lambda _, trial: trial.duration_s, label="duration (s)", unit="s", is_number=True,
+)  # fmt: skip
+SPEED = TrialColumn(
+    "samples_per_s", "progress", "Samples trained per second, of all workers, as last reported.",
+    lambda _, trial: trial.samples_per_s, label="samples/s", unit="samples/s", format="rate",
+    goal="maximize", is_number=True,
+)  # fmt: skip
+ENERGY = TrialColumn(
+    "energy_wh", "progress",
+    "Energy that its workers used on GPUs and processors, in watt-hours, where it was metered.",
+    lambda history, trial: history.energy_of_trials.get(trial.number), label="energy (Wh)", unit="Wh",
+    is_number=True,
+)  # fmt: skip
+
+_BEGINNING = (NUMBER, STATE, REASON)
+_COURSE = (
+    STEP,
+    TrialColumn(
+        "epoch", "progress", "Epochs done at its last report.", lambda _, trial: trial.last_epoch,
+        is_number=True,
+    ),
+    TrialColumn(
+        "reports", "progress", "How many of its reports are stored.", lambda _, trial: trial.reports,
+        is_number=True,
+    ),
+    TrialColumn(
+        "attempts", "progress", "How many times it was started.", lambda _, trial: trial.attempts,
+        is_number=True,
+    ),
+    DURATION,
+    SPEED,
+    ENERGY,
+    TrialColumn(
+        "message", "state", "The error that ended it, or why it was pruned.", lambda _, trial: trial.message,
+        is_shown=False,
+    ),
+)  # fmt: skip
+_DECLARED = (*_BEGINNING, FEASIBLE, MEMBER, CONTINUES, *_COURSE)
+_TAKEN = frozenset(name for column in _DECLARED for name in (column.name, column.heading))
+
+
+def columns_of(history: History) -> list[TrialColumn]:
+    """Return the columns that a run has, in their order.
+
+    Args:
+        history: The run.
+
+    Returns:
+        Number, state and reason; whether it is feasible, where there are constraints; member and the trial
+        that it continues, where there are any; a column for each parameter and each reported metric; then
+        its course.
+    """
+    return [*_BEGINNING, *_judged(history), *parameters(history), *metrics(history), *_COURSE]
+
+
+def _judged(history: History) -> Iterable[TrialColumn]:
+    trials = history.trials.values()
+    if history.experiment.constraints:
+        yield FEASIBLE
+    if any(trial.segment is not None for trial in trials):
+        yield MEMBER
+    yield continues(history)
+
+
+def continues(history: History) -> TrialColumn:
+    """Return the column of the trial that each continues, or comes after where it is trained anew."""
+    return CONTINUES if name_of_source(history) == "continues" else _AFTER
+
+
+_AFTER = TrialColumn(
+    CONTINUES.name, CONTINUES.kind, CONTINUES.meaning, CONTINUES.of, label="after", unit=CONTINUES.unit
+)
+
+
+def parameters(history: History) -> list[TrialColumn]:
+    """Return a column for each parameter that is searched or that any trial has."""
+    shown = {_short(history, name) for name in history.metrics}
+    return [_parameter(name, shown) for name in history.params]
+
+
+def _parameter(name: str, metrics: Collection[str]) -> TrialColumn:
+    return TrialColumn(
+        _apart("params", name, metrics), "param", f"The parameter {name}.",
+        lambda _, trial: trial.params.get(name), key=f"param:{name}",
+    )  # fmt: skip
+
+
+def metrics(history: History) -> list[TrialColumn]:
+    """Return a column for each objective and each metric that any trial has reported."""
+    return [metric(history, name) for name in history.metrics]
+
+
+def metric(history: History, name: str) -> TrialColumn:
+    """Return the column of a metric: the result of a trial, or its last report while it has none.
+
+    Args:
+        history: The run.
+        name: The metric, as trials report it; errors of AutoML are shown in the unit of the target.
+    """
+    label, factor = shown_metric(history.experiment, name)
+
+    def value(_: History, trial: Trial) -> float | None:
+        found = trial.value_of(name)
+        return None if found is None else factor * found
+
+    return TrialColumn(
+        _apart("values", _short(history, name), history.params), "value",
+        f"The result of the trial, or its last report of {name} while it has none.",
+        value, label=_apart("values", label, history.params), unit=unit_in(history.experiment, name),
+        key=f"value:{name}", goal=history.goal_of(name), is_number=True,
+    )  # fmt: skip
+
+
+def means_of(history: History, trial: Trial) -> dict[str, float]:
+    """Return the means over the complete repeats of a trial's configuration, by the keys of their columns."""
+    return {
+        f"value:{name}": shown_metric(history.experiment, name)[1] * value
+        for name, value in history.mean_values(trial).items()
+    }
+
+
+def values_of_trial(history: History, trial: Trial) -> dict[str, float]:
+    """Return the metrics of a trial as tables show them: errors of AutoML in the unit of the target."""
+    values: dict[str, float] = {}
+    for name, value in trial.shown_values.items():
+        label, factor = shown_metric(history.experiment, name)
+        values[label] = factor * value
+    return values
+
+
+def _short(history: History, metric: str) -> str:
+    """Return the name of the column of a metric, without a note on its unit."""
+    return shown_metric(history.experiment, metric)[0].partition(" ")[0]
+
+
+def _apart(kind: str, name: str, others: Collection[str]) -> str:
+    """Return a name that no other column has."""
+    return f"{kind}.{name}" if name in _TAKEN or name in others else name
