@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import io
 import math
 import re
 from pathlib import Path
@@ -11,7 +12,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rich.console import Console
 
+from workbench.cli.best_trials import print_best
 from workbench.cli.inspect import trials_table
 from workbench.events import (
     AttemptEnded,
@@ -28,9 +31,12 @@ from workbench.history import History
 from workbench.history.trial_columns import FEASIBLE, MEMBER, columns_of
 from workbench.live_feed.protocol import TableQuery
 from workbench.live_feed.trial_table import table_of
+from workbench.plots.report import report_html
 from workbench.plots.report_tables import best_trials
 from workbench.plots.run_data import RunData
+from workbench.runs.descriptions import leaders
 from workbench.runs.trial_table import to_table
+from workbench.runs.waiting_view import progress_line
 
 EXPERIMENT = Experiment(
     train="package:train",
@@ -184,11 +190,47 @@ def test_the_time_of_a_trial_is_the_time_that_it_ran_in_every_face() -> None:
     assert report_cells(run)[0]["duration (s)"] == "100"
 
 
+def make_console_text(write: Any) -> str:
+    """Return what is written to a terminal."""
+    console = Console(file=io.StringIO(), width=200)
+    write(console)
+    return console.file.getvalue()  # pyright: ignore[reportAttributeAccessIssue]
+
+
 def test_the_guide_explains_every_column() -> None:
     guide = (Path(__file__).parents[1] / "docs/guides/watch.md").read_text(encoding="utf-8")
     for column in (*columns_of(History(EXPERIMENT)), FEASIBLE, MEMBER):
         if column.kind not in ("param", "value"):
             assert f"`{column.name}`" in guide
+
+
+def test_with_repeats_every_face_shows_the_mean_of_the_best_configuration() -> None:
+    """Repeats of 0.5 and 0.99, and of 0.8 and 0.9: the second configuration is the better one, at 0.85."""
+    experiment = EXPERIMENT.replace(constraints=[], repeats=2)
+    events: list[Event] = [DriverStarted(pid=1, host="here", num_cpus=2, time_unix_s=0.0)]
+    for number, value in enumerate((0.5, 0.99, 0.8, 0.9)):
+        configuration, repeat = divmod(number, 2)
+        events += [
+            TrialProposed(trial=number, params={"lr": 0.1 + configuration, "step": "a"},
+                          configuration=configuration, repeat=repeat, seed=0, time_unix_s=0.0),
+            TrialStarted(trial=number, attempt=0, worker_pids=[1], time_unix_s=1.0),
+            TrialEnded(trial=number, attempt=0, state="complete", values={"f1": value}, step=1,
+                       time_unix_s=2.0),
+        ]  # fmt: skip
+    run = RunData.of(experiment, events)
+    history = run.history
+    panel = table_of(history, TableQuery())
+    assert panel.best is not None
+    place = [column.key for column in panel.columns].index("value:f1")
+    shown = make_console_text(lambda console: print_best(console, history))
+    page = report_html(experiment, events, importance={})
+    assert panel.best.cells[place] == pytest.approx(0.85)
+    assert history.best_values() == {"f1": pytest.approx(0.85)}
+    assert [values for _, _, values in leaders(history)] == [{"f1": pytest.approx(0.85)}]
+    assert "best f1 0.85 (mean of 2)" in progress_line(history)
+    assert re.search(r"f1\s+0\.85\s+mean of 2 trials", shown)
+    assert '<div class="value">0.85</div>' in page
+    assert history.to_json()["best"]["mean_values"]["f1"] == pytest.approx(0.85)
 
 
 def test_an_attempt_whose_end_nobody_recorded_counts_up_to_its_last_event() -> None:

@@ -12,6 +12,7 @@ from tests.builders.advice import EXPERIMENT, advice, events
 from tests.builders.recorded_runs import HOSTILE, SVG, attach, begin, finish, record_run, trial_events
 from workbench.events import AdviceGiven, AttachmentSaved, Noted, TrialProposed
 from workbench.experiment import Experiment
+from workbench.formatting import MISSING
 from workbench.history import History
 from workbench.plots.figures import packed_javascript
 from workbench.plots.figures_advice import ADVICE_FIGURES
@@ -123,7 +124,7 @@ def test_the_best_trials_name_those_that_they_continue(recorded_page, recorded_e
         )
     }
     assert last[resuming] == "0"
-    assert {last[number] for number in ranked if number != resuming} == {""}
+    assert {last[number] for number in ranked if number != resuming} == {MISSING}
 
 
 def test_every_figure_has_its_place(recorded_page):

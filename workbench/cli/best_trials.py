@@ -45,8 +45,10 @@ def print_best(console: Any, history: History) -> None:
     console.print()
     console.print(Text(f"Best: trial {best.number}", style="bold"))
     facts = make_table(show_header=False)
-    for name, value in best.values.items():
-        facts.add_row(name, Text(format_number(value), style="bold"))
+    num_repeats = len(history.repeats_of(best))
+    note = f"mean of {num_repeats} trials" if num_repeats > 1 else ""
+    for name, value in history.mean_values(best).items():
+        facts.add_row(name, Text(format_number(value), style="bold"), note)
     for name, value in best.params.items():
         facts.add_row(name, format_value(value))
     if plan := best.plan.describe(in_full=True):

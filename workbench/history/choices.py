@@ -66,7 +66,7 @@ def describe_choice(history: History) -> str | None:
         return None
     whose = "front's best" if len(history.objectives) > 1 else "best"
     parts: list[str] = []
-    for metric, extreme in history.extremes().items():
-        best, own = format_number(extreme.values[metric]), format_number(chosen.values[metric])
+    for metric, value in history.best_values().items():
+        best, own = format_number(value), format_number(chosen.values[metric])
         parts.append(f"{metric} {own} ({f'the {whose}' if own == best else f'{whose} {best}'})")
     return ", ".join(parts)

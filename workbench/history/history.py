@@ -343,12 +343,17 @@ class History:
         return [each for each in self._trainings[trial.configuration] if each.state == "complete"]
 
     def mean_values(self, trial: Trial) -> dict[str, float]:
-        """Return the means of a complete trial's values over the complete repeats of its configuration."""
-        repeats = self.repeats_of(trial)
-        known = {
-            name: [each.values[name] for each in repeats if name in each.values] for name in trial.values
-        }
-        return {name: math.fsum(values) / len(values) for name, values in known.items()}
+        """Return the means of a complete trial's values over the complete repeats of its configuration.
+
+        Configurations are compared by it, so every view shows it of the best. Where some repeats are finite,
+        only these count.
+        """
+        found = {}
+        for name in trial.values:
+            values = [each.values[name] for each in self.repeats_of(trial) if name in each.values]
+            finite = [value for value in values if math.isfinite(value)] or values
+            found[name] = finite[0] if len(finite) == 1 else sum(finite) / len(finite)
+        return found
 
     def why_no_best(self) -> str | None:
         """Return a sentence on why there is no best trial; None if there is one."""
@@ -386,6 +391,13 @@ class History:
             if ranked
         }
 
+    def best_values(self) -> dict[str, float]:
+        """Return the best value of each objective, which every view shows: with repeats, a mean over them."""
+        if len(self.objectives) > 1:
+            return {metric: trial.values[metric] for metric, trial in self.extremes().items()}
+        best, metric = self.best(), self.objectives[0].metric
+        return {} if best is None else {metric: self.mean_values(best)[metric]}
+
     @property
     def objectives(self) -> Sequence[Objective]:
         """The objectives of the experiment."""
@@ -413,7 +425,14 @@ class History:
             "state": self.state,
             "reason": self.reason,
             "settings": values_of(self.in_force),
-            "best": best and {"trial": best.number, "values": best.values, "params": best.params},
+            "best": best
+            and {
+                "trial": best.number,
+                "values": best.values,
+                "params": best.params,
+                "mean_values": self.mean_values(best) if best.state == "complete" else best.values,
+                "num_repeats": len(self.repeats_of(best)),
+            },
             "trials": [{**each.to_json(), "reason": reason_of(self, each)} for each in self.trials.values()],
             "alerts": [alert.to_json() for alert in self.alerts.values()],
         }

@@ -77,5 +77,5 @@ def draw_comparison(
 def _found(run: RunData, data: BestSoFarData) -> str:
     best = run.history.best()
     if best is not None and data.metric == run.experiment.objectives[0].metric:
-        return f"{format_number(best.values[data.metric])} (trial {best.number})"
+        return f"{format_number(run.history.mean_values(best)[data.metric])} (trial {best.number})"
     return plain(format_number(data.y[-1])) if data.y else "nothing yet"

@@ -168,17 +168,19 @@ def _answer(run: RunData, ways_on: Sequence[Suggestion]) -> str:
         return _no_answer(run, ways_on)
     if len(history.objectives) > 1:
         return _front_answer(run)
-    objective = history.objectives[0]
+    objective, values = history.objectives[0], history.mean_values(best)
     others = [
-        f"{text(name)} {format_number(value)}"
-        for name, value in best.values.items()
-        if name != objective.metric
+        f"{text(name)} {format_number(value)}" for name, value in values.items() if name != objective.metric
     ]
+    num_repeats = len(history.repeats_of(best))
+    whose = f"trial {best.number}"
+    if num_repeats > 1:
+        whose = f"mean of {num_repeats} trials, such as {best.number}"
     beside = f" ({', '.join(others)})" if others else ""
     return (
         '<section class="answer" aria-labelledby="answer"><div><h2 id="answer">Best result</h2>'
-        f'<div class="value">{format_number(best.values[objective.metric])}</div>'
-        f'<div class="metric">{text(objective.metric)}, trial {best.number}'
+        f'<div class="value">{format_number(values[objective.metric])}</div>'
+        f'<div class="metric">{text(objective.metric)}, {whose}'
         f"{beside}</div>{_certainty(run)}{_target(run)}</div>"
         f"<div><h3>Its configuration</h3>{pairs(best.params)}</div></section>"
     )

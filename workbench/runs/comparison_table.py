@@ -15,6 +15,7 @@ from pydantic import BaseModel
 
 from workbench.domain import Domain
 from workbench.experiment import Component, Experiment
+from workbench.experiment.automl import shown_metric
 from workbench.experiment.components import EMBEDDED_PREFIX
 from workbench.formatting import format_count, format_duration, format_number, format_value
 from workbench.history import History, Trial
@@ -133,18 +134,31 @@ def _best_values(sides: Sequence[Side]) -> list[ComparisonRow]:
         goal = goals.pop()
         is_disputed = bool(goals)  # what one run maximises another one minimises, so neither is better
         sign = 1.0 if goal == "maximize" else -1.0
-        extremes = [side.history.extremes().get(metric) for side in sides]
-        values = [None if trial is None else trial.values[metric] for trial in extremes]
+        values = [_best_value(side.history, metric) for side in sides]
         known = [sign * value for value in values if value is not None]
         places = [at for at, value in enumerate(values) if value is not None and sign * value == max(known)]
         rows.append(
             ComparisonRow(
-                "result", f"best {metric}",
+                "result", f"best {_shown_as(sides, metric)}",
                 tuple(None if value is None else format_number(value) for value in values),
                 best=places[0] if len(known) > 1 and len(places) == 1 and not is_disputed else None,
             )
         )  # fmt: skip
     return rows
+
+
+def _best_value(history: History, metric: str) -> float | None:
+    value = history.best_values().get(metric)
+    return None if value is None else shown_metric(history.experiment, metric)[1] * value
+
+
+def _shown_as(sides: Sequence[Side], metric: str) -> str:
+    """Return what a metric is called: by the runs that have it as an objective, in the unit of the target."""
+    return next(
+        shown_metric(side.history.experiment, metric)[0]
+        for side in sides
+        if any(item.metric == metric for item in side.history.objectives)
+    )
 
 
 def _best_trials(best: Sequence[Trial | None]) -> list[ComparisonRow]:

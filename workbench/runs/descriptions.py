@@ -59,11 +59,17 @@ def leaders(history: History) -> list[tuple[str, Trial, dict[str, float]]]:
     metrics = [item.metric for item in history.objectives]
     if len(metrics) == 1:
         best = history.best()
-        return [] if best is None else [("best", best, {metrics[0]: best.values[metrics[0]]})]
+        return [] if best is None else [(f"best{describe_mean(history, best)}", best, history.best_values())]
     found: dict[int, Trial] = {trial.number: trial for trial in history.extremes().values()}
     return [
         ("front", trial, {metric: trial.values[metric] for metric in metrics}) for trial in found.values()
     ]
+
+
+def describe_mean(history: History, best: Trial) -> str:
+    """Write over how many trials the value of the best is a mean, to be appended; "" where it is of one."""
+    num_repeats = len(history.repeats_of(best))
+    return f" (mean of {num_repeats})" if num_repeats > 1 else ""
 
 
 def first_line(text: str | None) -> str:

@@ -188,7 +188,7 @@ def _entry(history: History, trial: Trial, place: int | None) -> dict[str, Any]:
         "place": place,
         "trial": trial.number,
         "state": trial.state,
-        "values": trial.shown_values,
+        "values": history.mean_values(trial) if len(same) > 1 else trial.shown_values,
         "num_trainings": len(same),
         "params": dict(trial.params),
         "plan": trial.plan.to_json(),

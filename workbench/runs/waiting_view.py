@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.errors import WorkbenchError
 from workbench.formatting import format_count, format_duration, format_number
-from workbench.runs.descriptions import format_counts
+from workbench.runs.descriptions import describe_mean, format_counts
 from workbench.runs.notebook_output import bundle
 from workbench.runs.progress import progress_of
 from workbench.store.store import LEASE_TIMEOUT_S
@@ -117,7 +117,8 @@ def progress_line(history: History) -> str:
     if len(history.objectives) > 1:
         parts += [f"{format_count(len(front), 'trial')} on the front"] if (front := history.front()) else []
     elif best is not None:
-        parts.append(f"best {metric} {format_number(best.values[metric])} (trial {best.number})")
+        value = format_number(history.best_values()[metric])
+        parts.append(f"best {metric} {value}{describe_mean(history, best)} (trial {best.number})")
     progress = progress_of(history, history.now_unix_s())
     if progress.part is not None and history.state == "running":
         parts += [f"{100 * progress.part:.0f} %", progress.describe_left() or ""]
