@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -150,6 +153,157 @@ def test_user_who_may_not_create_tables_is_told_what_is_needed(
             Store.open(f"postgresql://guest:guest@{address}/{database}")
     finally:
         postgresql.execute(database, "DROP ROLE guest")
+
+
+@pytest.mark.parametrize(
+    ("prepare", "kind", "message"),
+    [
+        ("ALTER ROLE GUEST CONNECTION LIMIT 0", StoreUnavailableError, "no free connection for this user"),
+        ("ALTER DATABASE HERE CONNECTION LIMIT 0", StoreUnavailableError, "no free connection for this user"),
+        ("ALTER DATABASE HERE ALLOW_CONNECTIONS false", StoreUnavailableError, "refuses the connection now"),
+        ("REVOKE CONNECT ON DATABASE HERE FROM PUBLIC", StoreError, "GRANT CONNECT ON DATABASE"),
+        ("ALTER ROLE GUEST NOLOGIN", StoreError, "does not allow this user"),
+        ("ALTER ROLE GUEST VALID UNTIL '2020-01-01'", StoreError, "password is missing or wrong"),
+    ],
+)
+def test_a_guest_is_told_what_lasts_and_waits_for_what_may_pass(
+    postgresql: Server, address: str, database: str, prepare: str, kind: type[StoreError], message: str
+) -> None:
+    guest = f"guest_{database}"
+    postgresql.execute("postgres", f"CREATE ROLE {guest} LOGIN PASSWORD 'guest'")
+    try:
+        postgresql.execute("postgres", prepare.replace("GUEST", guest).replace("HERE", database))
+        with pytest.raises(StoreError, match=message) as caught:
+            Store.open(f"postgresql://{guest}:guest@{address}/{database}")
+        assert type(caught.value) is kind
+    finally:
+        postgresql.execute("postgres", f"DROP ROLE {guest}")
+
+
+def test_a_user_who_may_only_read_reads_and_is_not_told_to_become_the_owner(
+    postgresql: Server, url: str, address: str, database: str, experiment: Experiment
+) -> None:
+    with Store.open(url) as store:
+        run_id = store.create_run(experiment)
+    reader = f"reader_{database}"
+    postgresql.execute("postgres", f"CREATE ROLE {reader} LOGIN PASSWORD 'reader'")
+    postgresql.execute(database, f"GRANT SELECT ON ALL TABLES IN SCHEMA public TO {reader}")
+    try:
+        with Store.open(f"postgresql://{reader}:reader@{address}/{database}") as store:
+            assert store.run("last").run_id == run_id
+            with pytest.raises(StoreError, match=r"permission to change.*GRANT SELECT, INSERT") as caught:
+                store.create_run(experiment)
+        assert "owner" not in str(caught.value)
+    finally:
+        postgresql.execute(database, f"DROP OWNED BY {reader}; DROP ROLE {reader}")
+
+
+@pytest.fixture
+def authority(postgresql: Server, tmp_path: Path) -> Iterator[Path]:
+    """The certificate of the server, which uses TLS meanwhile; it is for another host than its address."""
+    for name in ("server", "other"):
+        subprocess.run(
+            ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=db.test",
+             "-keyout", tmp_path / f"{name}.key", "-out", tmp_path / f"{name}.crt"],
+            check=True, capture_output=True,
+        )  # fmt: skip
+    data, owner = postgresql.folder / "data", (postgresql.folder / "data").stat()
+    for ending in ("key", "crt"):
+        target = data / f"server.{ending}"
+        target.write_bytes((tmp_path / f"server.{ending}").read_bytes())
+        os.chown(target, owner.st_uid, owner.st_gid)
+        target.chmod(0o600)
+
+    def use_tls(value: str) -> None:
+        postgresql.execute("postgres", f"ALTER SYSTEM SET ssl = {value}")
+        postgresql.execute("postgres", "SELECT pg_reload_conf()")
+        wait_until(lambda: postgresql.execute("postgres", "SHOW ssl") == [(value,)])
+
+    use_tls("on")
+    yield tmp_path
+    use_tls("off")
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl")
+def test_a_certificate_that_is_not_trusted_is_named(authority: Path, url: str) -> None:
+    with Store.open(f"{url}?sslmode=verify-ca&sslrootcert={authority}/server.crt") as store:
+        assert store.runs() == []
+    for options, message in (
+        (f"sslmode=verify-ca&sslrootcert={authority}/other.crt", "certificate of the server is not trusted"),
+        (f"sslmode=verify-full&sslrootcert={authority}/server.crt", "is for another host"),
+        (f"sslmode=verify-ca&sslrootcert={authority}/none.crt", "trusted certificates cannot be read"),
+        ("sslmode=sometimes", "an option in the URL is wrong"),
+    ):
+        with pytest.raises(StoreError, match=message) as caught:
+            Store.open(f"{url}?{options}")
+        assert type(caught.value) is StoreError
+
+
+def test_a_server_without_tls_is_named_where_it_is_required(url: str) -> None:
+    with pytest.raises(StoreError, match="no encrypted connection can be made"):
+        Store.open(f"{url}?sslmode=require")
+
+
+_SERVER = 'connection failed: connection to server at "10.0.0.7", port 5432 failed: '
+
+
+@pytest.mark.parametrize(
+    ("words", "kind", "message"),
+    [
+        ("FATAL:  too many connections for role \"app\"", StoreUnavailableError, "no free connection"),
+        ("FATAL:  sorry, too many clients already", StoreUnavailableError, "no free connection"),
+        ("FATAL:  remaining connection slots are reserved for roles with the SUPERUSER attribute",
+         StoreUnavailableError, "no free connection"),
+        ("FATAL:  no more connections allowed (max_client_conn)", StoreUnavailableError, "no free conn"),
+        ("FATAL:  the database system is starting up", StoreUnavailableError, "starting or stopping"),
+        ("FATAL:  the database system is shutting down", StoreUnavailableError, "starting or stopping"),
+        ("FATAL:  pgbouncer cannot connect to server", StoreUnavailableError, "starting or stopping"),
+        ("FATAL:  server login has been failing, try again later", StoreUnavailableError, "starting or"),
+        ("FATAL:  password authentication failed for user \"too many clients\"", StoreError, "password is"),
+        ("FATAL:  role \"pg_hba.conf\" does not exist", StoreError, "does not allow this user"),
+        ("FATAL:  database \"role\" does not exist", StoreError, "no such database"),
+        ("FATAL:  database \"x\" is not currently accepting connections", StoreUnavailableError, "refuses"),
+        ("FATAL:  no pg_hba.conf entry for host \"10.0.0.9\", user \"a\", database \"b\", no encryption",
+         StoreError, "does not allow this user"),
+        ("FATAL:  pg_hba.conf rejects connection for host \"10.0.0.9\"", StoreError, "does not allow"),
+        ("FATAL:  Ident authentication failed for user \"a\"", StoreError, "does not allow this user"),
+        ("SSL error: certificate verify failed", StoreError, "is not trusted"),
+        ("session is read-only", StoreUnavailableError, "is read-only"),
+        ("Connection refused\n\tIs the server running?", StoreUnavailableError, "cannot be reached"),
+        # As a server says it that speaks German: what is not known may pass.
+        ("FATAL:  zu viele Verbindungen von Rolle »app«", StoreUnavailableError, "refuses the connection"),
+        ("FATAL:  Passwort-Authentifizierung für Benutzer »a« fehlgeschlagen", StoreUnavailableError, "ref"),
+        ("FATAL:  Datenbank »runs« existiert nicht", StoreUnavailableError, "refuses the connection now"),
+    ],
+)  # fmt: skip
+def test_a_refused_connection_is_told_by_its_words(words: str, kind: type[StoreError], message: str) -> None:
+    found = postgresql.translate(psycopg.OperationalError(_SERVER + words), "runs", is_lost=True)
+    assert type(found) is kind
+    assert message in str(found)
+
+
+@pytest.mark.parametrize(
+    ("attempts", "message"),
+    [
+        (
+            ["Connection refused", 'FATAL:  password authentication failed for user "a"'],
+            "password is missing",
+        ),
+        (
+            ['FATAL:  password authentication failed for user "a"', "Connection refused"],
+            "password is missing",
+        ),
+        (['FATAL:  database "a" does not exist', "FATAL:  the database system is starting up"], "starting"),
+        (["Connection refused", "Connection refused"], "cannot be reached"),
+    ],
+)
+def test_of_several_addresses_an_answer_counts_most_and_then_what_may_pass(
+    attempts: list[str], message: str
+) -> None:
+    listed = "\n".join(f"- host: 'a', port: '1', hostaddr: 'b': {_SERVER}{words}" for words in attempts)
+    text = f"{_SERVER}{attempts[-1]}\nMultiple connection attempts failed. All failures were:\n{listed}"
+    found = postgresql.translate(psycopg.OperationalError(text), "runs", is_lost=True)
+    assert message in str(found)
 
 
 def test_database_that_cannot_hold_every_text_is_refused(postgresql: Server) -> None:

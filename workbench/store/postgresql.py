@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import sqlalchemy as sa
@@ -21,21 +22,37 @@ _CONNECT = {
 _SESSION = "SET lock_timeout = '{lock_timeout_s}s'; SET tcp_keepalives_idle = 10; \
 SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 3"
 
-# What a connection is refused with has no code, only words; servers that speak another language than
-# English are understood as far as "cannot be reached".
-_CODES_OF_WORDS = {
-    "password authentication failed": "28P01",
-    "no password supplied": "28P01",
-    "permission denied": "42501",
-    "pg_hba.conf": "28000",
-    'role "': "28000",
-    'database "': "3D000",
-    "too many clients": "53300",
-    "remaining connection slots": "53300",
-    "the database system is": "57P03",
-    "could not translate host name": "host",
-    "failed to resolve host": "host",
-}
+# What a connection is refused with has no code, only words: those of PostgreSQL and of PgBouncer, in English.
+# Servers that speak another language, and words that are not listed, may mean anything: then the store is
+# waited for, as after any fault that may pass.
+_CODES_OF_WORDS = tuple(
+    (re.compile(pattern), code)
+    for pattern, code in (
+        (r"password authentication failed for user ", "28P01"),
+        (r"(?:fe_sendauth: )?no password supplied", "28P01"),
+        (r"SASL authentication failed|(?:client_auth|auth) failed", "28P01"),
+        (r"\S+ authentication failed for user ", "28000"),
+        (r"no pg_hba\.conf entry for |pg_hba\.conf rejects ", "28000"),
+        (r'role ".*" (?:does not exist|is not permitted to log in)', "28000"),
+        (r"no such user|connection requires a valid client certificate", "28000"),
+        (r'database ".*" does not exist|no such database', "3D000"),
+        (r"permission denied for database ", "42501"),
+        (r"too many connections for |sorry, too many clients already", "53300"),
+        (r"remaining connection slots are reserved|no more connections allowed", "53300"),
+        (r"the database system is |pgbouncer cannot connect to server|server login ", "57P03"),
+        (r"could not translate host name|failed to resolve host", "host"),
+        (r"(?:SSL error: )?certificate verify failed", "certificate"),
+        (r"server certificate for .* does not match host name", "certificate host"),
+        (r"(?:could not read )?root certificate file ", "certificate file"),
+        (r"server does not support SSL, but SSL was required|SSL error: ", "tls"),
+        (r"(?:SSL|TLS) required", "tls required"),
+        (r"invalid \w+ value: ", "option"),
+        (r"(?:server|session) is (?:not )?(?:in hot standby mode|read-only)", "25006"),
+    )
+)
+_ANSWERED = re.compile(r"\b(?:FATAL|PANIC|ERROR): ")
+"""By this it shows that a server answered: the level has one name in most languages."""
+_ATTEMPT = re.compile(r"^- host: .*?: ", re.MULTILINE)
 _LASTING = {
     "28P01": (
         "the password is missing or wrong",
@@ -50,18 +67,51 @@ _LASTING = {
         "this user does not have the permission",
         "Make the user the owner of the database, or: GRANT CREATE ON SCHEMA public TO the user.",
     ),
+    "certificate": (
+        "the certificate of the server is not trusted",
+        "Name the file of its authority by sslrootcert in the URL; if it has expired, have it renewed.",
+    ),
+    "certificate host": (
+        "the certificate of the server is for another host",
+        "Use a host name that is in the certificate, or sslmode=verify-ca.",
+    ),
+    "certificate file": (
+        "the file of trusted certificates cannot be read",
+        "Name it by sslrootcert in the URL, or put it at ~/.postgresql/root.crt.",
+    ),
+    "tls": (
+        "no encrypted connection can be made",
+        "Have TLS enabled on the server, or change sslmode in the URL.",
+    ),
+    "tls required": ("the server takes encrypted connections only", "Add sslmode=require to the URL."),
+    "option": ("an option in the URL is wrong", "Correct it; the options are those of libpq."),
 }
+_DENIED = (
+    (re.compile(r"permission denied for database "), "this user may not connect to the database",
+     "Have it allowed: GRANT CONNECT ON DATABASE NAME TO the user."),
+    (re.compile(r"permission denied for (?:table|relation|sequence) "),
+     "this user does not have the permission to change, or to read, what is stored",
+     "SELECT is enough to read. To run: GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public "
+     "TO the user, and USAGE ON ALL SEQUENCES."),
+    (re.compile(r"must be owner of "), "only the owner of the tables may bring them to this version",
+     "Let the owner open the store once with this version of the workbench."),
+)  # fmt: skip
+"""What a user may not do, by the words of an error that has the code 42501."""
 _PASSING = {
     "host": ("the host name cannot be resolved", "Check the host in the URL."),
     "53300": (
-        "the server has no free connection",
-        "Raise its max_connections, or close connections that are not needed.",
+        "the server has no free connection for this user",
+        "Raise max_connections, or the limit of the user or the database; or close connections.",
     ),
     "53100": ("the disk of the server is full", "Free space on it."),
     "57P03": ("the server is starting or stopping", "Try again in a moment."),
-    "25006": ("the database is read-only, as a standby is", "Name the primary server."),
+    "25006": (
+        "the database is read-only, as a standby is",
+        "Name the primary server, or a user whose default_transaction_read_only is off.",
+    ),
     "55P03": ("another process keeps the database locked", "Find it in pg_stat_activity."),
 }
+_REFUSED = ("the server refuses the connection now", "Read what it states, and its log.")
 _ELSE = ("the server cannot be reached", "Check that it is up, and the host and port in the URL.")
 _PASSING_CLASSES = ("08", "40", "53", "55", "57", "58")
 _BUSY = ("the server cannot process the request now", "Check its log.")
@@ -164,12 +214,36 @@ def translate(cause: BaseException, place: str, *, is_lost: bool) -> StoreError 
     message = str(cause).strip()
     code = getattr(cause, "sqlstate", None)
     if is_lost and code is None:
-        code = next((code for words, code in _CODES_OF_WORDS.items() if words in message), None)
+        code, message = _reason_of(message)
     first = message.partition("\n")[0]
     if code in _LASTING:
         words, next_step = _LASTING[code]
+        if code == "42501":
+            denied = ((words, step) for pattern, words, step in _DENIED if pattern.search(message))
+            words, next_step = next(denied, (words, next_step))
         return StoreError(f"{place}: {words} ({first})", field="store", next_step=next_step)
     if code in _PASSING or is_lost or (code is not None and code[:2] in _PASSING_CLASSES):
-        words, next_step = _PASSING.get(code or "", _ELSE if is_lost else _BUSY)
+        unknown = (_REFUSED if _ANSWERED.search(message) else _ELSE) if is_lost else _BUSY
+        words, next_step = _PASSING.get(code or "", unknown)
         return StoreUnavailableError(f"{place}: {words} ({first})", next_step=next_step)
     return None
+
+
+def _reason_of(message: str) -> tuple[str | None, str]:
+    """Return the code that the words of a refused connection stand for, and the words.
+
+    Where several addresses were tried, what a server answered counts before what kept one from answering, and
+    what may pass before what lasts.
+    """
+    _, _, listed = message.partition("All failures were:")
+    attempts = [part.strip() for part in _ATTEMPT.split(listed) if part.strip()] or [message]
+    answers = [attempt for attempt in attempts if _ANSWERED.search(attempt)] or attempts
+    found = [(_code_of(answer), answer) for answer in answers]
+    return next((reason for reason in found if reason[0] not in _LASTING), found[0])
+
+
+def _code_of(message: str) -> str | None:
+    first = message.partition("\n")[0]
+    is_answered = _ANSWERED.search(first)
+    reason = first[is_answered.end() :] if is_answered else re.split(r" failed: | is bad: ", first)[-1]
+    return next((code for pattern, code in _CODES_OF_WORDS if pattern.match(reason.lstrip())), None)
