@@ -6,6 +6,8 @@ own, with the user's keys and settings. What is measured is kept in the card, fo
 
 from __future__ import annotations
 
+import base64
+import io
 import json
 import shlex
 import subprocess
@@ -75,7 +77,7 @@ def measure(
 
 def time_model(
     model: Path, feeds: Mapping[str, np.ndarray], device: str = HERE, *, threads: int, num_calls: int,
-    python: str = "python3", base: Path | None = None,
+    python: str = "python3", base: Path | None = None, samples: np.ndarray | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """Return what the runner measured of a graph on a device; errors as in `measure`.
 
@@ -88,6 +90,8 @@ def time_model(
         python: As in `measure`.
         base: Another graph with one input, as the first; both are then called in turn, too, which is in the
             result as `in_turn`: the fields of a `latency.Comparison`.
+        samples: Inputs of the only input of the graph; what it answers for them is in the result as
+            `answers`, an array.
     """
     with tempfile.TemporaryDirectory() as beside:
         parcel = Path(beside) / "workbench-measure"
@@ -98,7 +102,12 @@ def time_model(
             (parcel / "base.onnx").write_bytes(base.read_bytes())
             (parcel / _IN_TURN.name).write_bytes(_IN_TURN.read_bytes())
         np.savez(parcel / "feeds.npz", **feeds)  # type: ignore[arg-type]
-        return run_parcel(parcel, device, [str(threads), str(num_calls)], python=python)
+        if samples is not None:
+            np.save(parcel / "samples.npy", samples)
+        found = run_parcel(parcel, device, [str(threads), str(num_calls)], python=python)
+    if samples is not None:
+        found["answers"] = np.load(io.BytesIO(base64.b64decode(found["answers"])), allow_pickle=False)
+    return found
 
 
 def run_parcel(

@@ -1,4 +1,6 @@
-"""The latency of a compressed model on the device where it will run, in turn with the unchanged model there.
+"""What a compressed model takes and answers on the device where it will run.
+
+Its latency is measured in turn with that of the unchanged model there.
 
 What was measured is kept for each device in the user's data folder. The same two files are not measured there
 again for a day, so that another compression of a model, and trials that make the same file, reuse it. How a
@@ -10,8 +12,8 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +43,7 @@ class OnDevice:
         memory_bytes: Peak memory of a process that only runs the model.
         energy_j: What all processors of the machine used for a call, in joules; None where it is not counted.
         measured_unix_s: When.
+        values: What its answers there are worth, by metric; none where no samples were given.
     """
 
     compared: Comparison
@@ -50,10 +53,12 @@ class OnDevice:
     memory_bytes: int
     energy_j: float | None
     measured_unix_s: float
+    values: Mapping[str, float] = field(default_factory=dict)
 
 
 def measure_there(
     model: Path, base: Path, feeds: Mapping[str, np.ndarray], *, device: str, python: str, threads: int,
+    samples: np.ndarray | None = None, evaluate: Callable[[np.ndarray], Mapping[str, float]] | None = None,
 ) -> OnDevice:  # fmt: skip
     """Measure a model beside its base on a device, or return what was measured of both within a day.
 
@@ -64,13 +69,17 @@ def measure_there(
         device: ssh://[USER@]HOST[:PORT].
         python: The Python there, which has numpy and onnxruntime.
         threads: Number of threads that compute a call.
+        samples: Inputs that the model answers there, too; None for none.
+        evaluate: Returns what such answers are worth, by metric.
 
     Raises:
         ArgumentError: If the device is unknown.
         RunError: If the machine cannot be reached, or a model cannot be run there.
     """
     [inputs] = feeds.values()
-    parts = (model.read_bytes(), base.read_bytes(), f"{python} {threads} {inputs.shape}".encode())
+    parts = [model.read_bytes(), base.read_bytes(), f"{python} {threads} {inputs.shape}".encode()]
+    if samples is not None:
+        parts.append(np.ascontiguousarray(samples).tobytes())
     key = hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()
     path = kept_file(device)
     kept = _read(path)
@@ -78,13 +87,15 @@ def measure_there(
     if known is not None and 0 <= time.time() - known["measured_unix_s"] < _REUSED_FOR_S:
         return OnDevice(**{**known, "compared": Comparison(**known["compared"])})
     found = time_model(
-        model, feeds, device, threads=threads, num_calls=_NUM_CALLS, python=python, base=base
+        model, feeds, device, threads=threads, num_calls=_NUM_CALLS, python=python, base=base,
+        samples=samples,
     )  # fmt: skip
+    values = {} if samples is None or evaluate is None else dict(evaluate(found["answers"]))
     kept[key] = {
         "compared": found["in_turn"], "runtime": found["runtime"],
         "machine": f"{found['host']}, {found['processor']}, {found['num_cores']} cores",
         "p95_s": found["p95_s"], "memory_bytes": found["memory_bytes"], "energy_j": found["energy_j"],
-        "measured_unix_s": time.time(),
+        "measured_unix_s": time.time(), "values": values,
     }  # fmt: skip
     _write(path, dict(list(kept.items())[-_MAX_KEPT:]))
     return OnDevice(**{**kept[key], "compared": Comparison(**kept[key]["compared"])})

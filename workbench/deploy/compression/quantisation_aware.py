@@ -16,6 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
+from workbench.deploy.compression.quantisers import MAX_WEIGHT
+
 _LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d)
 _MOMENTUM = 0.05
 
@@ -64,12 +66,12 @@ def _layers_of(model: nn.Module) -> list[nn.Module]:
 
 
 class _RoundedWeight(nn.Module):
-    """Weights as signed 8-bit integers would hold them, with a scale for each output."""
+    """Weights as the integers of `quantisers` will hold them, with a scale for each output."""
 
     def forward(self, weight: Tensor) -> Tensor:
-        scale = (weight.detach().flatten(1).abs().amax(dim=1) / 127).clamp_min(1e-12)
+        scale = (weight.detach().flatten(1).abs().amax(dim=1) / MAX_WEIGHT).clamp_min(1e-12)
         zero = torch.zeros_like(scale, dtype=torch.int32)
-        return torch.fake_quantize_per_channel_affine(weight, scale, zero, 0, -127, 127)
+        return torch.fake_quantize_per_channel_affine(weight, scale, zero, 0, -MAX_WEIGHT, MAX_WEIGHT)
 
 
 class _Range:

@@ -4,6 +4,10 @@ Dynamic: weights are integers, and the range of the inputs of each layer is foun
 ranges of all values were found beforehand, on samples that the caller chooses. qat: as static, of a model
 that was trained with rounding by `quantisation_aware`. Which is faster depends on model and processor, so it
 has to be measured.
+
+What a file answers must not depend on the processor. x86 processors without VNNI multiply unsigned by signed
+8-bit integers in pairs, and each pair saturates at 16 bits. So signed weights have 7 bits here: no pair of
+their products with values of 8 bits exceeds 16. Kernels for unsigned weights widen these first.
 """
 
 from __future__ import annotations
@@ -24,6 +28,8 @@ Quantiser = Literal["none", "dynamic", "static", "qat"]
 Calibration = Literal["minmax", "entropy", "percentile"]
 QUANTISERS: tuple[Quantiser, ...] = ("none", "dynamic", "static", "qat")
 CALIBRATIONS: tuple[Calibration, ...] = ("minmax", "entropy", "percentile")
+MAX_WEIGHT = 64
+"""The largest signed weight: 2 x 255 x 64 = 32,640, and 16 bits hold 32,767."""
 _AT_ONCE = 32
 
 
@@ -59,6 +65,7 @@ def quantise(
             else:
                 assert samples is not None
                 _static(prepared, target, calibration, samples)
+            check_products(target)
     except Exception as error:  # ONNX Runtime has no common base class for its errors
         raise RunError(
             f"ONNX Runtime cannot quantise the model ({quantiser}): {first_line_of(error)}"
@@ -72,7 +79,7 @@ def _dynamic(source: Path, target: Path) -> None:
     # ONNX Runtime has no convolution of signed weights whose ranges are found in the call.
     has_convolution = any(node.op_type == "Conv" for node in onnx.load(source).graph.node)
     weights = QuantType.QUInt8 if has_convolution else QuantType.QInt8
-    quantize_dynamic(source, target, weight_type=weights)
+    quantize_dynamic(source, target, weight_type=weights, reduce_range=weights == QuantType.QInt8)
 
 
 def _static(source: Path, target: Path, calibration: Calibration, samples: np.ndarray) -> None:
@@ -84,8 +91,32 @@ def _static(source: Path, target: Path, calibration: Calibration, samples: np.nd
     }  # fmt: skip
     quantize_static(
         source, target, _reader(source, samples), quant_format=QuantFormat.QDQ, per_channel=True,
-        activation_type=QuantType.QUInt8, weight_type=QuantType.QInt8, calibrate_method=methods[calibration],
+        activation_type=QuantType.QUInt8, weight_type=QuantType.QInt8, reduce_range=True,
+        calibrate_method=methods[calibration],
     )  # fmt: skip
+
+
+def check_products(path: Path) -> None:
+    """Check that no kernel can saturate: that every pair of products of a file fits 16 bits.
+
+    Args:
+        path: A model with 8-bit integers.
+
+    Raises:
+        ValueError: If a pair of products can exceed 16 bits; it names the weight.
+    """
+    import onnx
+    from onnx import TensorProto, numpy_helper
+
+    for weight in onnx.load(path).graph.initializer:
+        if weight.data_type != TensorProto.INT8:
+            continue
+        largest = int(np.abs(numpy_helper.to_array(weight).astype(np.int32)).max(initial=0))
+        if largest > MAX_WEIGHT:
+            raise ValueError(
+                f"the weight {weight.name} reaches {largest}: two of its products with values up to 255 "
+                f"exceed 16 bits, so processors differ; up to {MAX_WEIGHT} they agree"
+            )
 
 
 def _reader(source: Path, samples: np.ndarray) -> Any:
