@@ -96,15 +96,17 @@ def is_secret_by_name(path: str | PurePath) -> bool:
     return bool(_NAME.match(parts[-1])) or any(_PATH.match(path) for path in paths)
 
 
-def is_secret(path: Path) -> bool:
+def is_secret(path: Path, *, below: Path | None = None) -> bool:
     """Return whether a file is a secret, by its name and folders or by its content.
 
     Private keys, and files in JSON with a private key or the account of a service, are recognised by content.
 
     Args:
         path: An existing file; one that cannot be read is judged by its name alone.
+        below: A folder that contains it. What that itself is called, and what contains it, does not count.
     """
-    return is_secret_by_name(path) or (path.suffix.casefold() not in _CODE and _is_key_or_account(path))
+    name = path if below is None else path.relative_to(below)
+    return is_secret_by_name(name) or (path.suffix.casefold() not in _CODE and _is_key_or_account(path))
 
 
 def _is_key_or_account(path: Path) -> bool:

@@ -150,3 +150,40 @@ def test_code_lies_elsewhere_on_another_machine(tmp_path: Path, monkeypatch: pyt
     assert Path(here.search_path[0], "net.py").read_text() == "x = 1"
     assert here.search_path[1:] == (str(tmp_path / "elsewhere"), here.directory)
     assert not Path(here.directory).is_relative_to(there)
+
+
+HOME = {
+    "net.py": "", "data/x.csv": "1", ".env": "TOKEN=1", ".env.example": "TOKEN=", ".aws/credentials": "x",
+    ".ssh/id_rsa": "secret", "deploy/server.pem": "secret", "deploy/key": "-----BEGIN PRIVATE KEY-----\n",
+    "notes/project-1a2b.json": '{"type": "service_account"}', ".kaggle/kaggle.json": "{}",
+}  # fmt: skip
+SENT = [".env.example", "data/x.csv", "net.py"]
+SECRETS = (
+    ".aws/credentials", ".env", ".kaggle/kaggle.json", ".ssh/id_rsa", "deploy/key", "deploy/server.pem",
+    "notes/project-1a2b.json",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("is_repository", [False, True])
+def test_known_secrets_and_links_stay_at_home(tmp_path: Path, is_repository: bool) -> None:
+    outside = write(tmp_path / "outside", {"private.txt": "secret", "more/own.txt": "secret"})
+    folder = write(tmp_path / ".secrets" / "folder", HOME)  # what contains the folder does not count
+    (folder / "link.txt").symlink_to(outside / "private.txt")
+    (folder / "linked").symlink_to(outside / "more")
+    (folder / "data" / "again.csv").symlink_to(folder / "data" / "x.csv")
+    (folder / "data" / "gone.csv").symlink_to(folder / "nothing")
+    if is_repository:
+        subprocess.run(["git", "init", "-q", str(folder)], check=True)
+        subprocess.run(["git", "add", "-f", "."], cwd=folder, check=True)
+    packed = pack(folder)
+    assert names(packed.content) == list(packed.names) == SENT
+    assert packed.secrets == SECRETS
+    assert packed.links == ("data/again.csv", "data/gone.csv", "link.txt", "linked")
+    named = pack(folder, also=["data", "deploy/server.pem"])
+    assert names(named.content) == [".env.example", "data/x.csv", "deploy/server.pem", "net.py"]
+
+
+def test_a_folder_that_was_sent_is_packed_as_it_is_but_for_links(tmp_path: Path) -> None:
+    write(tmp_path, {"net.py": "", "model.key": "named by the experiment"})
+    (tmp_path / "link").symlink_to("/etc/hostname")
+    assert names(pack(tmp_path, whole=True).content) == ["model.key", "net.py"]

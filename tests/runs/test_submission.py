@@ -22,7 +22,7 @@ from workbench.remote.relayed_commands import (
     write_line,
     write_pieces,
 )
-from workbench.runs.submission import note_of_settings
+from workbench.runs.submission import note_of_left_out, note_of_settings
 
 CELL = """
 import workbench as wb
@@ -237,3 +237,32 @@ def test_a_token_that_others_can_listen_to_is_spoken_of(
     (tmp_path / "token").write_text("secret")
     there = RemoteCluster(address, token_file=tmp_path / "token")
     assert ["unencrypted" in note for note in there.notes] == ([True] if listened else [])
+
+
+def test_what_is_sent_and_what_is_left_out_is_listed(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("def train(config, report): ...")
+    (tmp_path / ".env").write_text("TOKEN=1")
+    (tmp_path / "link").symlink_to("/etc")
+    package = make_package(make_experiment(), tmp_path)
+    sent, *left_out = package.describe()
+    assert sent.startswith("sends the experiment and 1 file of this folder")
+    assert sent.endswith("mine.py")
+    assert left_out == ["left out 1 known secret: .env", "left out 1 link, because none is followed: link"]
+    assert note_of_left_out(package) == "; ".join(left_out)
+    for number in range(30):
+        (tmp_path / "many").mkdir(exist_ok=True)
+        (tmp_path / "many" / f"{number}.py").write_text("")
+    assert make_package(make_experiment(), tmp_path).describe()[0].endswith("many/ (30 files), mine.py")
+
+
+@pytest.mark.parametrize("path", ["current.csv", "latest/train.csv"])
+def test_data_behind_a_link_is_refused_with_what_it_leads_to(tmp_path: Path, path: str) -> None:
+    (tmp_path / "v3").mkdir()
+    (tmp_path / "v3" / "train.csv").write_text("x,y\n1,2\n")
+    (tmp_path / "latest").symlink_to("v3")
+    (tmp_path / "current.csv").symlink_to("v3/train.csv")
+    changes = {"train": None, "model": "mlp", "data": {"name": "table", "path": path, "target": "y"}}
+    objectives = [{"metric": "val_loss", "goal": "minimize"}]
+    experiment = make_experiment(**changes, objectives=objectives, search={"lr": {"low": 0.1, "high": 1.0}})
+    with pytest.raises(DataError, match=r"links are not sent\. Name what it leads to: v3/train\.csv"):
+        make_package(experiment, tmp_path)

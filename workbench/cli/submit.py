@@ -17,7 +17,7 @@ from workbench.cli.options import (
     store_option,
     token_file_option,
 )
-from workbench.cli.output import print_note, waiting
+from workbench.cli.output import echo, print_note, waiting
 from workbench.cli.remote import (
     print_how_to_return,
     print_line,
@@ -26,6 +26,7 @@ from workbench.cli.remote import (
 )
 
 if TYPE_CHECKING:
+    from workbench.remote.job_package import JobPackage
     from workbench.runs.submission import Submission
 
 
@@ -40,8 +41,9 @@ if TYPE_CHECKING:
 @json_option
 @described(
     ACTIONS["submit"],
-    """The experiment is sent with the files of this folder: its code, and the data that the experiment names;
-    files that git ignores are not sent. The run is kept in the store of the cluster, or in the database
+    """The experiment is sent with the files of this folder: its code, and the data that the experiment names.
+    Files that git ignores, known secrets such as .env, .aws and private keys, and links are not sent; what is
+    sent is listed. The run is kept in the store of the cluster, or in the database
     server that --store or WORKBENCH_STORE names. Ctrl-C leaves the run alive; repeating the command attaches
     to the run, or continues it if it was stopped. A changed experiment or changed code makes a new run.""",
     "stop, resume, show, follow, export and the other commands about runs take the same --address.",
@@ -62,7 +64,7 @@ def submit(
     words += [*(["--detach"] if detach else []), *(["--json"] if as_json else [])]
     try:
         with waiting(f"sending {experiment.name} to {cluster.address}"):
-            sent = send(cluster, experiment, run_id=run_id, words=words)
+            sent = send(cluster, experiment, run_id=run_id, words=words, announce=_print_package)
     except KeyboardInterrupt:
         print_unknown_outcome(cluster)
         return INTERRUPTED
@@ -80,6 +82,11 @@ def submit(
     if answer.exit_code == INTERRUPTED:
         print_how_to_return(sent.run_id, cluster)
     return answer.exit_code
+
+
+def _print_package(package: JobPackage) -> None:
+    for line in package.describe():
+        echo(line, err=True)
 
 
 def _print_sent(sent: Submission, address: str) -> None:

@@ -1,8 +1,9 @@
 """Pack a folder of the user's code into an archive, and unpack it on machines that do not have it.
 
 The same files make the same bytes, so an archive is named by its hash. Files of a machine or of a version
-control system are left out, and so are files that git ignores. An archive is unpacked once per machine, into
-a folder of the user that is named by the hash.
+control system are left out, and so are files that git ignores, known secrets and links: whatever a link leads
+to was not meant to be sent. An archive is unpacked once per machine, into a folder of the user that is named
+by the hash.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ import platformdirs
 
 from workbench.errors import RunError
 from workbench.formatting import format_bytes
+from workbench.known_secrets import is_secret
 
 MAX_BYTES = 100 * 2**20
 """The largest package that Ray accepts, and the largest content of one."""
@@ -46,6 +48,12 @@ class CodeArchive:
     num_files: int
     identity: str
     """The SHA-256 of the names and the bytes of its files, however they are compressed."""
+    names: tuple[str, ...] = ()
+    """The files that it holds, by relative name."""
+    secrets: tuple[str, ...] = ()
+    """The files of the folder that were left out because they are known secrets."""
+    links: tuple[str, ...] = ()
+    """The links in the folder, which were left out."""
 
 
 def pack(
@@ -56,20 +64,27 @@ def pack(
 
     Args:
         folder: The folder.
-        also: Files and folders in it, by relative name, that are included even if git ignores them.
+        also: Files and folders in it, by relative name, that are included even if git ignores them. One that
+            is named itself is meant, whatever it is; what lies in it is not.
         added: Content that is not in the folder, by its name in the archive.
-        whole: Include everything but bytecode.
+        whole: Include everything but bytecode and links, as in a folder that was sent before.
         without: Returns further files of the folder to leave out; not called with `whole`.
 
     Raises:
         RunError: If it is more than Ray accepts, or a file cannot be read.
     """
     if whole:
-        own = set(_below(folder, "", frozenset({"__pycache__"})))
+        found = set(_below(folder, "", frozenset({"__pycache__"})))
     else:
-        found = _names(folder)
-        own = {*found} - {*without(folder, found)}
-    names = sorted({*own, *(name for item in also for name in _below(folder, item))})
+        listed = _names(folder)
+        found = {*listed} - {*without(folder, listed)}
+    named = {*also}
+    found |= {name for item in named for name in _below(folder, item)}
+    links = {name for name in found if _passes_a_link(folder, name)}
+    secrets: set[str] = set()
+    if not whole:
+        secrets = {name for name in found - links - named if is_secret(folder / name, below=folder)}
+    names = sorted(found - links - secrets)
     _check_size(folder, names)
     content = io.BytesIO()
     digest = hashlib.sha256()
@@ -82,7 +97,10 @@ def pack(
             runs = name not in (added or {}) and os.access(folder / name, os.X_OK)
             entry.external_attr = (0o755 if runs else 0o644) << 16
             archive.writestr(entry, data)
-    return CodeArchive(content.getvalue(), len(names) + len(added or {}), digest.hexdigest())
+    return CodeArchive(
+        content.getvalue(), len(names) + len(added or {}), digest.hexdigest(),
+        tuple(sorted([*names, *(added or {})])), tuple(sorted(secrets)), tuple(sorted(links)),
+    )  # fmt: skip
 
 
 def unpack(content: bytes, folder: Path) -> None:
@@ -171,7 +189,8 @@ def _names_by_git(folder: Path) -> list[str] | None:
     if not names and _is_ignored(folder):
         return None
     # Git lists a nested repository, a submodule or a link to a folder, but not the files in it.
-    return [file for name in names if (folder / name).exists() for file in _below(folder, name)]
+    found = [name for name in names if os.path.lexists(folder / name)]
+    return [file for name in found for file in _below(folder, name)]
 
 
 def _is_ignored(folder: Path) -> bool:
@@ -182,22 +201,35 @@ def _is_ignored(folder: Path) -> bool:
 
 
 def _below(folder: Path, name: str, left_out: frozenset[str] = _LEFT_OUT) -> list[str]:
-    """Return every file at or below a path in a folder; links to folders are not followed."""
+    """Return every file and link at or below a path in a folder; links are not followed."""
     place = folder / name
-    if place.is_file():
+    if name and (place.is_file() or place.is_symlink()):
         return [place.relative_to(folder).as_posix()]
     found: list[str] = []
     total_bytes = 0
     for parent, folders, files in os.walk(place):
         folders[:] = sorted(item for item in folders if item not in left_out)
-        for file in files:
+        linked = [item for item in folders if (Path(parent) / item).is_symlink()]
+        for file in [*files, *linked]:
             path = Path(parent) / file
-            if path.is_file():
+            if path.is_symlink():
+                found.append(path.relative_to(folder).as_posix())
+            elif path.is_file():
                 found.append(path.relative_to(folder).as_posix())
                 total_bytes += path.stat().st_size
         if total_bytes > 4 * MAX_BYTES:  # too much already; do not walk a whole disk
             break
     return found
+
+
+def _passes_a_link(folder: Path, name: str) -> bool:
+    """Return whether a file, or one of the folders between it and `folder`, is a link."""
+    path = folder
+    for part in PurePosixPath(name).parts:
+        path /= part
+        if path.is_symlink():
+            return True
+    return False
 
 
 def _check_size(folder: Path, names: Iterable[str]) -> None:

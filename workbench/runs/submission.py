@@ -11,7 +11,7 @@ import shlex
 import shutil
 import tempfile
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -61,6 +61,8 @@ class SubmittedRun:
             ArgumentError: If the address does not take jobs, or the token cannot be read.
         """
         self.run_id = run_id
+        self.sent: tuple[str, ...] = ()
+        """The files that `submit` sent; empty for a run that is attached to."""
         self._cluster = RemoteCluster(address, token_file=token_file, store=store)
 
     @property
@@ -174,12 +176,21 @@ def submit(
     for note in filter(None, [*cluster.notes, note_of_settings(cluster)]):
         warnings.warn(note, stacklevel=2)
     submission = send(cluster, experiment, run_id=run_id, words=["--detach"])
+    if (note := note_of_left_out(submission.package)) is not None:
+        warnings.warn(note, stacklevel=2)
     cluster.answer(submission.submission_id).raise_for_failure()
-    return SubmittedRun(submission.run_id, address, token_file=token_file, store=store)
+    run = SubmittedRun(submission.run_id, address, token_file=token_file, store=store)
+    run.sent = submission.package.archive.names
+    return run
 
 
 def send(
-    cluster: RemoteCluster, experiment: Experiment, *, run_id: str | None = None, words: Sequence[str] = ()
+    cluster: RemoteCluster,
+    experiment: Experiment,
+    *,
+    run_id: str | None = None,
+    words: Sequence[str] = (),
+    announce: Callable[[JobPackage], None] = lambda _package: None,
 ) -> Submission:
     """Submit an experiment and the code in this folder as a job that sweeps it, unless it is under way.
 
@@ -188,6 +199,7 @@ def send(
         experiment: What to tune.
         run_id: As in `submit`.
         words: Further words of the command `sweep`.
+        announce: Called with what is to be sent, before anything is.
 
     Raises:
         StoreError: If `run_id` cannot name a run.
@@ -211,6 +223,7 @@ def send(
     for job in ours:
         if not job.ended and job.metadata.get(_WORDS) == about[_WORDS]:
             return Submission(run_id, job.submission_id, package, attached=True)
+    announce(package)
     uri = cluster.jobs.upload(package.archive.content, package.archive.identity)
     for number in range(len(ours) + 1, _MAX_JOBS):
         submission_id = f"{run_id}-{number}"
@@ -222,6 +235,12 @@ def send(
     raise RunError(
         f"run {run_id} was submitted {_MAX_JOBS} times", field="run_id", next_step="Choose another run id."
     )
+
+
+def note_of_left_out(package: JobPackage) -> str | None:
+    """Return a note of the secrets and links that were not sent; None where there are none."""
+    left_out = [line for line in package.describe() if line.startswith("left out")]
+    return "; ".join(left_out) or None
 
 
 def note_of_settings(cluster: RemoteCluster) -> str | None:
