@@ -81,7 +81,7 @@ def histories(draw: Any) -> tuple[list[Event], dict[int, float | None]]:
             how = draw(st.sampled_from(["lost", "stopped", "oom"] if attempt < num_attempts - 1 else
                                        ["complete", "failed", "pruned", "running", "lost"]))  # fmt: skip
             now_s += draw(SECONDS)
-            until_s = last_s if how in ("lost", "running") else now_s
+            until_s = last_s if how in ("lost", "stopped", "running") else now_s
             ran_s[number] = (ran_s[number] or 0.0) + until_s - began_s
             if how in ("complete", "failed", "pruned"):
                 values = draw(VALUES) | ({} if how == "failed" else {"f1": draw(NUMBERS)})

@@ -16,7 +16,7 @@ export function machineDrawing(node: NodeSeries, theme: Theme, hidden: readonly 
     spans: { bars: node.trials.map((one) => spanOf(one, last, theme)), numLanes: node.num_lanes },
     band: null,
     target: null,
-    xTitle: "Time since the run was created",
+    xTitle: "Run time",
     yName: "in use:",
     yKind: "percent",
     yRange: null,

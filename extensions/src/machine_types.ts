@@ -52,7 +52,7 @@ export interface MachinesStatus {
 export interface NodeSeries {
   node: string;
   host: string;
-  /** Since the run was created. */
+  /** In run time. */
   time_s: number[];
   /** From 0 to 1. */
   cpu: (number | null)[];
@@ -89,7 +89,7 @@ export interface NodeStatus {
 export interface TrialSpan {
   trial: number;
   state: "waiting" | "running" | "complete" | "pruned" | "stopped" | "failed";
-  /** Since the run was created. */
+  /** In run time. */
   begin_s: number;
   /** None while it runs. */
   end_s: number | null;

@@ -197,6 +197,8 @@ export interface Front {
 export interface LogLine {
   seq: number;
   time_unix_s: number;
+  /** The same by the clock of the run. */
+  run_time_s?: number;
   level: "info" | "good" | "warning" | "error";
   trial: number | null;
   text: string;

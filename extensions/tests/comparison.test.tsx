@@ -29,7 +29,7 @@ function buildComparison(metrics: string[]): ComparisonState {
     buildFact("experiment", "budget.trials", ["40", "40"]),
     buildFact("versions", "torch", ["2.13.0", "2.14.0"]),
   ];
-  const update = { axis: "time", x_title: "time since the run began", runs, metrics: ["val_accuracy", "loss"], facts };
+  const update = { axis: "time", x_title: "run time", runs, metrics: ["val_accuracy", "loss"], facts };
   const curves = runs.map((run) => ({
     run: run as ComparedRun,
     curve: Curve.of(Float64Array.of(1, 2), Float64Array.of(0.1, 0.2)),
@@ -72,10 +72,7 @@ test("runs with different objectives stand in charts of their own", () => {
   render(<Comparison controller={controller} />);
   assert.deepEqual(
     screen.getAllByRole("img", { name: /of 1 run/ }).map((one) => one.getAttribute("aria-label")),
-    [
-      "best val_accuracy so far of 1 run, time since the run began",
-      "best loss so far of 1 run, time since the run began",
-    ],
+    ["best val_accuracy so far of 1 run, run time", "best loss so far of 1 run, run time"],
   );
 });
 

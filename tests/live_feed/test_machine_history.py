@@ -9,6 +9,7 @@ import pytest
 
 from tests.builders.machines import BUSY, SILENT
 from workbench.experiment import Experiment
+from workbench.history.run_clock import RunClock
 from workbench.history.trial import Trial
 from workbench.live_feed.machine_history import MAX_POINTS, MachineHistory
 from workbench.resources import Rollup
@@ -50,7 +51,7 @@ def keep(store: Store, run_id: str, *rows: SampleRow) -> None:
 
 def test_each_machine_is_a_series_with_its_gpus_and_its_trials(store: Store, run_id: str) -> None:
     history = MachineHistory(store, run_id)
-    assert history.series(0.0, []).nodes == ()
+    assert history.series(RunClock.since(0.0), []).nodes == ()
     now = time.time()
     keep(store, run_id, sample(now, "b"), sample(now, "a"), sample(now + 2, "b"))
     trials = [
@@ -59,7 +60,7 @@ def test_each_machine_is_a_series_with_its_gpus_and_its_trials(store: Store, run
         trial(2, None, None, ["big"]),
         trial(3, now + 1, now + 2, ["big"]),
     ]
-    big, far = history.series(now - 10, trials).nodes
+    big, far = history.series(RunClock.since(now - 10), trials).nodes
     assert (big.host, big.time_s, big.cpu, big.memory) == ("big", (10.0, 12.0), (0.5, 0.5), (0.5, 0.5))
     assert [(gpu.index, gpu.utilisation) for gpu in big.gpus] == [(0, (0.9, 0.9)), (1, (None, None))]
     assert [(one.trial, one.begin_s, one.end_s, one.lane) for one in big.trials] == [
@@ -71,18 +72,18 @@ def test_each_machine_is_a_series_with_its_gpus_and_its_trials(store: Store, run
 def test_samples_that_became_part_of_a_rollup_are_shown_once(store: Store, run_id: str) -> None:
     history = MachineHistory(store, run_id)
     keep(store, run_id, *(sample(1000.0 + at) for at in range(0, 30, 2)))
-    assert len(history.series(0.0, []).nodes[0].time_s) == 15
+    assert len(history.series(RunClock.since(0.0), []).nodes[0].time_s) == 15
     with store.writer(run_id, owner_pid=1, owner_host="here") as writer:
         replace_samples(writer, {0: (0.0, 1020.0)}, [sample(1000.0, span_s=10), sample(1010.0, span_s=10)])
         keep_samples(writer, [sample(1030.0)])
     expected = (1000.0, 1010.0, 1020.0, 1022.0, 1024.0, 1026.0, 1028.0, 1030.0)
-    assert history.series(0.0, []).nodes[0].time_s == expected
-    assert MachineHistory(store, run_id).series(0.0, []).nodes[0].time_s == expected
+    assert history.series(RunClock.since(0.0), []).nodes[0].time_s == expected
+    assert MachineHistory(store, run_id).series(RunClock.since(0.0), []).nodes[0].time_s == expected
 
 
 def test_a_long_run_is_sent_as_means_of_few_parts(store: Store, run_id: str) -> None:
     keep(store, run_id, *(sample(1000.0 + at) for at in range(2000)))
-    node = MachineHistory(store, run_id).series(1000.0, []).nodes[0]
+    node = MachineHistory(store, run_id).series(RunClock.since(1000.0), []).nodes[0]
     assert len(node.time_s) == MAX_POINTS
     assert (node.time_s[0], node.time_s[-1]) == (2.0, 1997.0)
 
@@ -90,5 +91,9 @@ def test_a_long_run_is_sent_as_means_of_few_parts(store: Store, run_id: str) -> 
 def test_a_trial_of_an_unknown_machine_belongs_to_the_only_one(store: Store, run_id: str) -> None:
     keep(store, run_id, sample(1000.0))
     assert [
-        one.trial for one in MachineHistory(store, run_id).series(0.0, [trial(7, 1.0, 2.0)]).nodes[0].trials
+        one.trial
+        for one in MachineHistory(store, run_id)
+        .series(RunClock.since(0.0), [trial(7, 1.0, 2.0)])
+        .nodes[0]
+        .trials
     ] == [7]

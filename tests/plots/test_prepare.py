@@ -134,7 +134,7 @@ def test_a_lucky_report_of_a_complete_trial_is_not_the_best_so_far():
 
 @pytest.mark.parametrize(
     ("axis", "title", "first_x"),
-    [("step", "Step", (1.0,)), ("time", "Time since the run began (s)", (51.0,))],
+    [("step", "Step", (1.0,)), ("time", "Run time (s)", (51.0,))],
 )
 def test_convergence_has_every_axis(small_run, axis, title, first_x):
     data = prepare_convergence(small_run, axis=axis)

@@ -34,7 +34,7 @@ def test_the_best_so_far_of_several_runs_stands_in_one_figure(tmp_path: Path) ->
     line = lines["plain &lt;b&gt;: 0.8 (trial 1)"]
     assert [float(value) for value in line.y] == pytest.approx([0.25, 0.5, 0.8])
     assert [float(value) for value in line.x] == pytest.approx([1, 2, 6])
-    assert figure.layout.xaxis.title.text == "time since the run began (s)"
+    assert figure.layout.xaxis.title.text == "run time (s)"
     assert "val_accuracy" in figure.layout.yaxis.title.text
 
 

@@ -86,7 +86,7 @@ def test_advice_has_taken_time_without_a_driver(tmp_path: Path) -> None:
         ended_s = store.run(run_id).created_unix_s + 12
         append(store, run_id, [RunStateChanged(state="complete", reason="advice", time_unix_s=ended_s)])
         rows = {row.name: row.cells for row in comparison_rows(sides(store, run_id))}
-    assert rows["elapsed"] == ("12 s",)
+    assert rows["run time"] == ("12 s",)
 
 
 def test_a_range_that_was_changed_while_the_run_went_on_is_the_one_compared(tmp_path: Path) -> None:

@@ -108,7 +108,7 @@ class LinesView:
         return f"trial {trial.number}{params} {describe_trial(self._history, trial)}"
 
     def _print(self, line: str, at_unix_s: float) -> None:
-        echo(f"{_elapsed(self._history, at_unix_s):>11} {line}", err=self._stderr)
+        echo(f"{_run_time(self._history, at_unix_s):>11} {line}", err=self._stderr)
         self._printed_s = time.monotonic()
 
 
@@ -124,11 +124,10 @@ class _Clock:
         return self._last_unix_s
 
 
-def _elapsed(history: History, now_unix_s: float) -> str:
-    """Return for how long the run has been driven, or since the advice was requested; to a millisecond."""
-    if history.drivers or history.started_unix_s is None:
-        return format_duration(round(history.active_s(now_unix_s), 3))
-    return format_duration(round(max(0.0, now_unix_s - history.started_unix_s), 3))
+def _run_time(history: History, at_unix_s: float) -> str:
+    """Return the run time of a moment, or that of the end of the run, to a millisecond."""
+    until_unix_s = at_unix_s if history.ended_unix_s is None else min(at_unix_s, history.ended_unix_s)
+    return format_duration(round(history.clock.at(until_unix_s), 3))
 
 
 class LiveView:
@@ -158,8 +157,8 @@ class LiveView:
             return
         words = line.split(" ", 3)
         state = words[2].rstrip(":") if line.startswith("trial ") else words[1].rstrip(":")
-        elapsed = _elapsed(self._history, self._clock.time_of(event))
-        text = Text.assemble((f"{elapsed:>11} ", "bright_black"), line)
+        run_time = _run_time(self._history, self._clock.time_of(event))
+        text = Text.assemble((f"{run_time:>11} ", "bright_black"), line)
         if colour_of(state) != "default":
             text.highlight_words([state], style=colour_of(state))
         is_warning = isinstance(event, Noted) and event.level == "warning"  # states what to do at its end
@@ -191,9 +190,9 @@ class LiveView:
         from rich.text import Text
 
         name, run_id = self._title
-        elapsed = _elapsed(self._history, self._history.now_unix_s())
+        run_time = _run_time(self._history, self._history.now_unix_s())
         title = Text.assemble(
-            (name, "bold"), f"  {run_id}  ", (state, colour_of(state)), (f"  {elapsed}", "bright_black")
+            (name, "bold"), f"  {run_id}  ", (state, colour_of(state)), (f"  {run_time}", "bright_black")
         )
         parts: list[RenderableType] = [Text(""), title, self._draw_progress()]
         for label, trial, values in leaders(self._history):

@@ -47,6 +47,7 @@ from workbench.history.alert import Alert
 from workbench.history.choices import chosen_or_best
 from workbench.history.failures import reason_of
 from workbench.history.limits import describe_nearest, keeps
+from workbench.history.run_clock import RunClock
 from workbench.history.standings import Rank, Standings, place
 from workbench.history.trial import Trial, TrialEvent, apply_to_trial
 
@@ -95,10 +96,8 @@ class History:
         """What the trials have used, in watt-hours, as far as a limit on energy had it recorded."""
         self._trainings: dict[int, list[Trial]] = {}  # by configuration
         self._standings = Standings(self)
-        self.active_before_s = 0.0
-        self.waited_s = 0.0
-        """How long users waited for the first driver, as far as that counts as time of the run."""
-        self._driven_s = 0.0
+        self.clock = RunClock()
+        """The run time, by which every view states when something happened."""
         self.clock_ahead_s = 0.0
         """How far the clock of the driver's machine is ahead of the times of the run, since it was set."""
 
@@ -112,14 +111,14 @@ class History:
 
     def apply(self, event: Event) -> None:
         """Apply the next event."""
+        self.clock.note(event)
         match event:
             case DriverStarted():
                 self.drivers.append(event)
-                self.active_before_s += self._driven_s
                 self.clock_ahead_s = 0.0
                 if self.started_unix_s is None:
                     self.started_unix_s = event.time_unix_s
-            case AdviceRequested():
+            case AdviceRequested() if not self.drivers:
                 self.started_unix_s = event.time_unix_s
             case RunStateChanged():
                 self._change_state(event)
@@ -131,7 +130,7 @@ class History:
                 self.result = event.result
             case SettingsChanged():
                 self._change_settings(event)
-                self.waited_s += event.waited_s
+                self.clock.waited_s += event.waited_s
             case SharingMeasured():
                 self.in_force = self.in_force.replace(resources={"per_gpu": event.per_gpu})
             case ReplayPlanned():
@@ -159,7 +158,6 @@ class History:
                 self.alerts[event.alert].deliveries[event.sink] = event
             case _:
                 pass
-        self._note_time(event.time_unix_s)
 
     @property
     def metrics(self) -> list[str]:
@@ -227,11 +225,7 @@ class History:
             first_step, first_epoch = int(reports.numbers["step"].values[0]), float(epochs[0])
             record.first_report = (float(times_unix_s[0]), first_step, first_epoch if known[0] else None)
         record.last_event_unix_s = float(times_unix_s[-1])
-        self._note_time(record.last_event_unix_s)
-
-    def _note_time(self, time_unix_s: float) -> None:
-        if self.drivers:
-            self._driven_s = time_unix_s - self.drivers[-1].time_unix_s
+        self.clock.note_time(record.last_event_unix_s)
 
     def _change_state(self, event: RunStateChanged) -> None:
         self.state, self.reason, self.message = event.state, event.reason, event.message
@@ -263,14 +257,15 @@ class History:
         return time.time() - self.clock_ahead_s
 
     def active_s(self, now_unix_s: float) -> float:
-        """Return how long the run has been driven, in seconds, without the time between drivers.
-
-        The time for which users waited for the first driver is included where it counts.
-        """
+        """Return how long the run has been driven, in seconds: its run time now, or when it ended."""
         if not self.drivers:
             return 0.0
-        until = now_unix_s if self.ended_unix_s is None else self.ended_unix_s
-        return self.waited_s + self.active_before_s + max(0.0, until - self.drivers[-1].time_unix_s)
+        return self.clock.at(now_unix_s if self.ended_unix_s is None else self.ended_unix_s)
+
+    @property
+    def waited_s(self) -> float:
+        """How long users waited for the first driver, as far as that counts as time of the run."""
+        return self.clock.waited_s
 
     def gpu_s(self, now_unix_s: float) -> float:
         """Return how long trials have held GPUs, in seconds; a part of a GPU counts as that part."""

@@ -153,9 +153,9 @@ class Trial:
     def duration_s(self) -> float | None:
         """For how long the trial ran, in seconds; None if it has not started.
 
-        It is the sum over its attempts, each from its start to its end; of one that is under way or was lost,
-        to its last event. The time between attempts, in which it waited or its run was stopped, is no part
-        of it. Every table and file shows this number.
+        It is the sum over its attempts, each from its start to its end; of one that is under way, was lost, or
+        was cut off by the end of its run, to its last event. The time between attempts, in which it waited or
+        nobody drove the run, is no part of it. Every table and file shows this number.
         """
         if self.started_unix_s is None:
             return None
@@ -289,7 +289,7 @@ def apply_to_trial(trial: Trial, event: TrialEvent) -> None:
             trial.state = "waiting"
             trial.decided_plan |= PartialPlan.from_json(event.next_plan)
             trial.setbacks.append(event)
-            _count_attempt(trial, event.time_unix_s, is_lost=event.reason == "lost")
+            _count_attempt(trial, event.time_unix_s, is_cut=event.reason in ("lost", "stopped"))
         case TrialResized():
             trial.resizes.append(Resize(event))
         case ResizeMeasured():
@@ -300,16 +300,17 @@ def apply_to_trial(trial: Trial, event: TrialEvent) -> None:
             trial.values, trial.last_step = dict(event.values), event.step
             trial.ended_unix_s, trial.fits = event.time_unix_s, event.fits
             trial.is_unreported = event.is_unreported
-            _count_attempt(trial, event.time_unix_s, is_lost=event.reason == "lost")
+            _count_attempt(trial, event.time_unix_s, is_cut=event.reason == "lost")
     trial.last_event_unix_s = event.time_unix_s
 
 
-def _count_attempt(trial: Trial, until_unix_s: float, *, is_lost: bool = False) -> None:
+def _count_attempt(trial: Trial, until_unix_s: float, *, is_cut: bool = False) -> None:
     """Add the last attempt to the sums over attempts, unless they include it.
 
-    An attempt that was lost trained nothing after its last event, but held its GPUs until that was noticed.
+    Of one that was lost, or that the end of the run cut off, nothing after its last event counts: it is not known
+    how long it still trained. It held its GPUs until the end.
     """
-    trial.trained_s += trial.attempt_s(trial.last_event_unix_s if is_lost else until_unix_s)
+    trial.trained_s += trial.attempt_s(trial.last_event_unix_s if is_cut else until_unix_s)
     trial.earlier_gpu_s += trial.num_gpus * trial.attempt_s(until_unix_s)
     trial.attempt_counted = True
 

@@ -109,10 +109,14 @@ STEP = TrialColumn(
     "step", "progress", "The step of its last report: optimizer steps, or what a function or program counts.",
     lambda _, trial: trial.last_step, is_number=True,
 )  # fmt: skip
+STARTED = TrialColumn(
+    "started_s", "progress", "When its first attempt began, in seconds of run time.",
+    lambda history, trial: None if trial.started_unix_s is None else history.clock.at(trial.started_unix_s),
+    label="started (s)", unit="s", is_number=True,
+)  # fmt: skip
 DURATION = TrialColumn(
     "duration_s", "progress",
-    "For how long it ran, in seconds: the sum over its attempts, each up to its last event, without the time "
-    "in between.",
+    "For how long it ran, in seconds: the sum over its attempts, without the time in between.",
     lambda _, trial: trial.duration_s, label="duration (s)", unit="s", is_number=True,
 )  # fmt: skip
 SPEED = TrialColumn(
@@ -142,6 +146,7 @@ _COURSE = (
         "attempts", "progress", "How many times it was started.", lambda _, trial: trial.attempts,
         is_number=True,
     ),
+    STARTED,
     DURATION,
     SPEED,
     ENERGY,

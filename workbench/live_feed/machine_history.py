@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from workbench.errors import RunNotFoundError
 from workbench.events import TrialState
 from workbench.history import Trial
+from workbench.history.run_clock import RunClock
 from workbench.resources import NodeSample, Rollup
 from workbench.resources.thinning import LEVELS
 from workbench.store import Store
@@ -47,7 +48,7 @@ class TrialSpan(_Response):
 
     trial: int
     state: TrialState
-    begin_s: float = Field(description="Since the run was created.")
+    begin_s: float = Field(description="In run time.")
     end_s: float | None = Field(description="None while it runs.")
     lane: int = Field(description="Trials that ran at the same time have different ones.")
 
@@ -57,7 +58,7 @@ class NodeSeries(_Response):
 
     node: str
     host: str
-    time_s: tuple[float, ...] = Field(description="Since the run was created.")
+    time_s: tuple[float, ...] = Field(description="In run time.")
     cpu: tuple[float | None, ...] = Field(description="From 0 to 1.")
     memory: tuple[float | None, ...] = Field(description="From 0 to 1.")
     gpus: tuple[GpuSeries, ...]
@@ -96,11 +97,11 @@ class MachineHistory:
         self._points: dict[_Key, _Point] = {}
         self._read_until: dict[int, float] = {}
 
-    def series(self, created_unix_s: float, trials: Iterable[Trial]) -> MachinesHistory:
+    def series(self, clock: RunClock, trials: Iterable[Trial]) -> MachinesHistory:
         """Return the machines from the beginning of the run until now.
 
         Args:
-            created_unix_s: When the run was created.
+            clock: The clock of the run; it stands still while nobody drives the run.
             trials: Its trials.
 
         Raises:
@@ -115,7 +116,7 @@ class MachineHistory:
         max_points = min(MAX_POINTS, max(MIN_POINTS, MAX_NUMBERS // max(1, num_series)))
         started = [trial for trial in trials if trial.started_unix_s is not None]
         nodes = [
-            _node_series(node, points, created_unix_s, max_points, _on(points[-1][1].host, started, by_node))
+            _node_series(node, points, clock, max_points, _on(points[-1][1].host, started, by_node))
             for node, points in by_node.items()
         ]
         return MachinesHistory(nodes=tuple(sorted(nodes, key=lambda one: (one.host, one.node))))
@@ -161,18 +162,18 @@ def _share(used: float | None, whole: float | None) -> float | None:
 def _node_series(
     node: str,
     points: Sequence[tuple[float, _Point]],
-    created_unix_s: float,
+    clock: RunClock,
     max_points: int,
     trials: Sequence[Trial],
 ) -> NodeSeries:
     last = points[-1][1]
     width = len(last.values)
-    times = np.array([at - created_unix_s for at, _ in points])
+    times = clock.at_all(np.array([at for at, _ in points]))
     rows = [(*point.values, *[None] * width)[:width] for _, point in points]
     values = np.array(rows, dtype=float)  # None becomes NaN
-    times, values = _means(times, values, max_points)
+    times, values = _means(*_one_of_each(times, values), max_points)
     columns = [tuple(_rounded(one) for one in column) for column in values.T]
-    spans, num_lanes = _lanes(trials, created_unix_s)
+    spans, num_lanes = _lanes(trials, clock)
     return NodeSeries(
         node=node, host=last.host, time_s=tuple(round(float(at), 1) for at in times), cpu=columns[0],
         memory=columns[1], trials=spans, num_lanes=num_lanes,
@@ -181,6 +182,12 @@ def _node_series(
             for at, index in enumerate(last.gpus)
         ),
     )  # fmt: skip
+
+
+def _one_of_each(times: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Keep the last sample of each moment: while nobody drives the run, its clock stands still."""
+    is_last = np.append(times[1:] > times[:-1], True)
+    return times[is_last], values[is_last]
 
 
 def _rounded(value: float) -> float | None:
@@ -207,7 +214,7 @@ def _on(host: str, trials: Sequence[Trial], nodes: dict[str, list[tuple[float, _
     return [trial for trial in trials if host in trial.hosts or (not trial.hosts and len(nodes) == 1)]
 
 
-def _lanes(trials: Sequence[Trial], created_unix_s: float) -> tuple[tuple[TrialSpan, ...], int]:
+def _lanes(trials: Sequence[Trial], clock: RunClock) -> tuple[tuple[TrialSpan, ...], int]:
     """Give trials that ran at the same time different lanes, as few as there can be."""
     free: list[int] = []
     busy: list[tuple[float, int]] = []  # until when, and the lane
@@ -224,8 +231,8 @@ def _lanes(trials: Sequence[Trial], created_unix_s: float) -> tuple[tuple[TrialS
         heapq.heappush(busy, (float("inf") if end is None else end, lane))
         spans.append(
             TrialSpan(
-                trial=trial.number, state=trial.state, begin_s=round(begin - created_unix_s, 2), lane=lane,
-                end_s=None if end is None else round(end - created_unix_s, 2),
+                trial=trial.number, state=trial.state, begin_s=round(clock.at(begin), 2), lane=lane,
+                end_s=None if end is None else round(clock.at(end), 2),
             )
         )  # fmt: skip
     return tuple(spans), num_lanes

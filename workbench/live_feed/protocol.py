@@ -372,6 +372,7 @@ class LogLine(_Response):
 
     seq: int
     time_unix_s: float
+    run_time_s: float = Field(default=0.0, description="The same by the clock of the run.")
     level: Literal["info", "good", "warning", "error"]
     trial: int | None
     text: str

@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future, ThreadPoolExecutor
-from copy import copy
+from copy import copy, deepcopy
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -98,7 +98,8 @@ class RunTail:
         """Return the machines of the run over time; the caller need not hold the lock."""
         with self.lock:
             trials = [copy(trial) for trial in self.data.history.trials.values()]
-        return self._machines.series(self.row.created_unix_s, trials)
+            clock = deepcopy(self.data.history.clock)
+        return self._machines.series(clock, trials)
 
     def advance(self) -> bool:
         """Read the next events, at most one chunk.
@@ -219,6 +220,7 @@ class RunTail:
             self.log.append(
                 LogLine(
                     seq=seq, time_unix_s=event.time_unix_s, level=_level_of(event),
+                    run_time_s=round(self.data.history.clock.at(event.time_unix_s), 3),
                     trial=getattr(event, "trial", None), text=text,
                     alert=isinstance(event, AlertRaised) and JUPYTER in event.to,
                 )

@@ -14,6 +14,7 @@ from plotly.colors import sample_colorscale
 from plotly.subplots import make_subplots
 
 from workbench.formatting import counted_noun, format_count, format_number, format_percent
+from workbench.history.run_clock import NAME as RUN_TIME
 from workbench.plots.colouring import bar_of, colours_of
 from workbench.plots.parameter_axes import ParameterAxis
 from workbench.plots.prepare_search import ImportanceData
@@ -360,7 +361,7 @@ def draw_timeline(data: TimelineData, hover: Callable[[int], str]) -> go.Figure:
                 + data.unit
                 + ", attempts: %{customdata[2]}%{customdata[4]}<extra></extra>",
             )
-    figure.update_xaxes(title_text=f"Time since the run began ({data.unit})", rangemode="tozero")
+    figure.update_xaxes(title_text=f"{RUN_TIME} ({data.unit})", rangemode="tozero")
     ticks = whole_ticks(bar.trial for bar in data.bars)
     figure.update_yaxes(ticks, title_text="Trial", autorange="reversed", showgrid=False)
     figure.update_layout(barmode="overlay", height=min(max(180 + 9 * len(data.bars), 260), 560))

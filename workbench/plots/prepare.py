@@ -18,6 +18,7 @@ from workbench.errors import ExperimentError
 from workbench.events import TrialState
 from workbench.experiment.goals import Goal
 from workbench.history import History
+from workbench.history.run_clock import NAME as RUN_TIME
 from workbench.plots.curve_bands import bundle
 from workbench.plots.run_data import RunData
 from workbench.plots.series import AXES, THROUGHPUT, Axis, Curve, Floats
@@ -314,7 +315,7 @@ def _without_best(data: CurvesData) -> CurvesData:
 def _time_title(curves: Sequence[Curve]) -> tuple[str, float]:
     longest_s = max((float(curve.x("time")[-1]) for curve in curves if len(curve)), default=0.0)
     name, length_s = time_unit(longest_s)
-    return f"Time since the run began ({name})", length_s
+    return f"{RUN_TIME} ({name})", length_s
 
 
 def _values(column: Floats) -> Values:

@@ -15,6 +15,7 @@ import numpy as np
 
 from workbench.experiment.goals import Goal
 from workbench.history import History, Trial
+from workbench.history.run_clock import NAME as RUN_TIME
 from workbench.plots.curve_bands import bundle
 from workbench.plots.prepare import never_best, values_of_complete
 from workbench.plots.run_data import RunData
@@ -23,7 +24,7 @@ from workbench.plots.series import Floats
 ComparisonAxis = Literal["time", "epoch", "trial", "cost"]
 COMPARISON_AXES: tuple[ComparisonAxis, ...] = ("time", "epoch", "trial", "cost")
 AXIS_TITLES: dict[ComparisonAxis, str] = {
-    "time": "time since the run began",
+    "time": RUN_TIME.lower(),
     "epoch": "epoch of a trial",
     "trial": "trial",
     "cost": "worker time used",
@@ -84,13 +85,14 @@ def goal_in_any(histories: Iterable[History], metric: str | None) -> Goal | None
 
 
 def worker_time_s(run: RunData, times_s: Floats) -> Floats:
-    """Return how long all workers of all trials had trained until some times since the run began."""
-    begin = run.series.start_unix_s or 0.0
+    """Return how long all workers of all trials had trained until some moments, given in run time."""
+    clock = run.history.clock
     used = np.zeros(len(times_s))
     for trial in run.history.trials.values():
         if trial.started_unix_s is None or not trial.duration_s:
             continue
-        start, length = trial.started_unix_s - begin, trial.last_event_unix_s - trial.started_unix_s
+        start = clock.at(trial.started_unix_s)
+        length = clock.at(trial.last_event_unix_s) - start
         if length > 0:
             share = np.clip((times_s - start) / length, 0.0, 1.0)
             used += share * trial.duration_s * num_workers(trial)

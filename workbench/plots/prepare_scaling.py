@@ -191,7 +191,7 @@ def _steps_of_trials(run: RunData) -> list[tuple[Plan, float]]:
 def _step_of_trial(run: RunData, curve: Curve) -> float | None:
     """Return the seconds per step of a trial's last attempt: earlier ones may have had another plan."""
     trial = run.history.trials[curve.trial]
-    began_s = trial.attempt_unix_s - (run.series.start_unix_s or 0.0)
+    began_s = run.history.clock.at(trial.attempt_unix_s)
     samples = trial.plan.global_batch
     speeds = [
         float(speed)

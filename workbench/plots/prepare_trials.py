@@ -248,10 +248,10 @@ def prepare_pareto(run: RunData) -> ParetoData:
 
 def prepare_timeline(run: RunData) -> TimelineData:
     """Prepare when each trial ran; a trial that still runs ends at the last event."""
-    begin = run.history.started_unix_s or run.series.start_unix_s or 0.0
+    clock = run.history.clock
     started = [trial for trial in run.history.trials.values() if trial.started_unix_s is not None]
     spans = [
-        (trial, (trial.started_unix_s or begin) - begin, (trial.ended_unix_s or run.last_unix_s) - begin)
+        (trial, clock.at(trial.started_unix_s or 0.0), clock.at(trial.ended_unix_s or run.last_unix_s))
         for trial in started
     ]
     unit, length_s = time_unit(max((end for _, _, end in spans), default=0.0))

@@ -31,6 +31,7 @@ from workbench.history.certainty import certainty_of
 from workbench.history.compression import is_compression
 from workbench.history.lineage import describe_continued
 from workbench.history.privacy import spent_privacy
+from workbench.history.run_clock import NAME as RUN_TIME
 from workbench.plots.figures import packed_javascript
 from workbench.plots.report_advice import advice_answer
 from workbench.plots.report_attached import attached
@@ -248,7 +249,7 @@ def _facts(run: RunData, energy_wh: float | None) -> str:
     history = run.history
     states = Counter(trial.state for trial in history.trials.values())
     active = format_duration(history.active_s(run.last_unix_s)) if history.drivers else MISSING
-    facts = [("Run", history.state), ("Active time", active)]
+    facts = [("Run", history.state), (RUN_TIME, active)]
     if energy_wh is not None:
         facts.append(("Energy", f"{format_number(energy_wh)} Wh"))
     if run.advice.requested is None:

@@ -22,7 +22,7 @@ class RunData:
     def __init__(self, experiment: Experiment) -> None:
         """Begin before the first event of a run of `experiment`."""
         self.history = History(experiment)
-        self.series = RunSeries(experiment)
+        self.series = RunSeries(experiment, clock=self.history.clock)
         self.advice = AdviceRecord(experiment)
         self.last_unix_s = 0.0
 

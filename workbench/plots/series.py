@@ -19,6 +19,7 @@ import numpy as np
 from workbench.events import Event, TrialReported
 from workbench.experiment import Experiment
 from workbench.history.reports import Floats, NumberColumn, Reports
+from workbench.history.run_clock import RunClock
 from workbench.plots.thinning import MIN_POINTS, thin_indices
 
 Axis = Literal["step", "epoch", "time"]
@@ -38,7 +39,7 @@ class Curve:
     Attributes:
         trial: Number of the trial.
         metric: Name of the metric.
-        points: One row per report: step, epoch (NaN where unknown), seconds since the run began, value.
+        points: One row per report: step, epoch (NaN where unknown), run time in seconds, value.
     """
 
     trial: int
@@ -103,17 +104,24 @@ class RunSeries:
     """The columns of a run, filled event by event."""
 
     def __init__(
-        self, experiment: Experiment, *, column_capacity: int = 8192, total_capacity: int = 4_000_000
+        self,
+        experiment: Experiment,
+        *,
+        clock: RunClock | None = None,
+        column_capacity: int = 8192,
+        total_capacity: int = 4_000_000,
     ) -> None:
         """Make empty columns.
 
         Args:
             experiment: What the run tunes; its objectives define which direction is better.
+            clock: That of the run, which has noted each event before it is added; None for one of its own.
             column_capacity: Points that one column may hold before it is thinned to half.
             total_capacity: Points that all columns may hold; each point takes 32 bytes.
         """
         self.experiment = experiment
-        self.start_unix_s: float | None = None
+        self._clock = clock or RunClock()
+        self._notes_events = clock is None
         self._metrics: dict[str, dict[int, _Column]] = {}
         self._throughput: dict[int, _Column] = {}
         self._column_capacity = max(column_capacity, 2 * MIN_POINTS)
@@ -136,8 +144,8 @@ class RunSeries:
     def add(self, events: Iterable[Event]) -> None:
         """Process the next events of the run, in order."""
         for event in events:
-            if self.start_unix_s is None:
-                self.start_unix_s = event.time_unix_s
+            if self._notes_events:
+                self._clock.note(event)
             if isinstance(event, TrialReported):
                 self._append(
                     event.trial,
@@ -152,8 +160,9 @@ class RunSeries:
     def add_reports(self, trial: int, reports: Reports) -> None:
         """Process the next reports of one trial in bulk; fast enough for a million of them."""
         times = reports.numbers["time_unix_s"].values
-        if self.start_unix_s is None:
-            self.start_unix_s = float(times[0])
+        if self._notes_events:
+            self._clock.note_time(float(times[0]))
+            self._clock.note_time(float(times[-1]))
         # Attempt by attempt, because each one replaces the points that it repeats.
         edges = np.flatnonzero(np.diff(reports.attempts)) + 1
         if len(edges):
@@ -162,7 +171,7 @@ class RunSeries:
             return
         attempt = int(reports.attempts[0])
         step, epoch = reports.numbers["step"].values, reports.numbers["epoch"].values
-        places = np.column_stack((step, epoch, times - self.start_unix_s))
+        places = np.column_stack((step, epoch, self._clock.at_all(times)))
         for name, numbers in reports.values.items():
             if numbers.is_known.any():
                 self._put_many(self._metrics.setdefault(name, {}), trial, attempt, places, numbers)
@@ -237,7 +246,7 @@ class RunSeries:
         place = (
             float(step),
             math.nan if epoch is None else float(epoch),
-            time_unix_s - (self.start_unix_s or 0.0),
+            self._clock.at(time_unix_s),
         )
         for name, value in values.items():
             columns = self._metrics.get(name)

@@ -74,7 +74,7 @@ def compare_table(*runs: Run | str, store: Store | str | None = None) -> list[di
     Example:
         >>> rows = wb.compare_table(run, "last")  # pandas.DataFrame(rows) is the table
         >>> [row["name"] for row in rows if row["part"] == "result"]
-        ['best val_loss', 'best trial', 'state', 'trials', 'elapsed']
+        ['best val_loss', 'best trial', 'state', 'trials', 'run time']
     """
     sides = [Side(run.row, run.history) for run in find_runs(runs, store=store)]
     columns = [

@@ -19,6 +19,7 @@ from workbench.experiment.automl import shown_metric
 from workbench.experiment.components import EMBEDDED_PREFIX
 from workbench.formatting import format_count, format_duration, format_number, format_value
 from workbench.history import History, Trial
+from workbench.history.run_clock import NAME as RUN_TIME
 from workbench.runs.descriptions import format_counts
 from workbench.runs.progress import elapsed_s
 from workbench.store import RunRow
@@ -117,7 +118,7 @@ def _results(sides: Sequence[Side], best: Sequence[Trial | None]) -> list[Compar
     facts: dict[str, Callable[[Side], str | None]] = {
         "state": lambda side: side.row.state,
         "trials": lambda side: format_counts(side.history) or None,
-        "elapsed": lambda side: format_duration(elapsed_s(side.row, side.history)),
+        RUN_TIME.lower(): lambda side: format_duration(elapsed_s(side.row, side.history)),
     }
     rows = [
         ComparisonRow("result", name, tuple(write(side) for side in sides)) for name, write in facts.items()

@@ -47,12 +47,14 @@ def driven_until_unix_s(row: RunRow, history: History) -> float:
 
 
 def elapsed_s(row: RunRow, history: History) -> float:
-    """Return how long a run has been driven; of advice, which has no driver, the time from start to end."""
+    """Return the run time now, at the end, or at the last sign of life of a driver, in seconds."""
     now_s = driven_until_unix_s(row, history)
     if history.drivers:
         return history.active_s(now_s)
     until_s = history.ended_unix_s or (row.changed_unix_s if row.state in FINISHED_RUN_STATES else now_s)
-    return max(0.0, until_s - (history.started_unix_s or row.created_unix_s))
+    if history.started_unix_s is None:  # advice that ended before it measured anything
+        return max(0.0, until_s - row.created_unix_s)
+    return history.clock.at(until_s)
 
 
 def progress_of(history: History, now_unix_s: float) -> Progress:

@@ -10,6 +10,7 @@ from jupyter_server.auth.decorator import authorized
 from tornado import web
 
 from workbench.errors import UnknownNameError
+from workbench.formatting import format_duration
 from workbench.live_feed.attached import read_attached
 from workbench.live_feed.feed import Feed
 from workbench.live_feed.trial_log import find_log
@@ -92,7 +93,7 @@ def _narrate(feed: Feed, run_id: str, data: RunData) -> Iterator[bytes]:
     narrator = Narrator(data.history)
     for rows in feed.store.event_rows(run_id):
         found = [
-            (event.time_unix_s, text)
+            (event.time_unix_s, data.history.clock.at(event.time_unix_s), text)
             for _, event in data.add_rows(rows)
             if (text := narrator.line_of(event)) is not None
         ]
@@ -100,6 +101,7 @@ def _narrate(feed: Feed, run_id: str, data: RunData) -> Iterator[bytes]:
         yield "".join(_line(*each) for each in sorted(found, key=lambda each: each[0])).encode()
 
 
-def _line(time_unix_s: float, text: str) -> str:
+def _line(time_unix_s: float, run_time_s: float, text: str) -> str:
+    """Return a line with the run time, the date and time, and what happened."""
     at = datetime.datetime.fromtimestamp(time_unix_s, datetime.timezone.utc)
-    return f"{at:%Y-%m-%dT%H:%M:%SZ} {text}\n"
+    return f"{format_duration(round(run_time_s, 3)):>11} {at:%Y-%m-%dT%H:%M:%SZ} {text}\n"

@@ -2,7 +2,7 @@
 import { useState } from "preact/hooks";
 import { isAlert } from "../alerts";
 import type { Controller } from "../controller";
-import { formatCount, formatClock } from "../format";
+import { formatCount, formatClock, formatDuration } from "../format";
 import type { LogLine } from "../run_types";
 import { saveAs } from "./actions";
 import { Empty, Search } from "./components";
@@ -64,7 +64,9 @@ function Line({ line, controller }: { line: LogLine; controller: Controller }) {
   const { trial } = line;
   return (
     <li class={`workbench-log-${line.level}`}>
-      <time class="workbench-number">{formatClock(line.time_unix_s)}</time>
+      <time class="workbench-number" title={formatClock(line.time_unix_s)}>
+        {formatDuration(line.run_time_s)}
+      </time>
       <span
         class="workbench-log-mark"
         role={MARKS[line.level] ? "img" : undefined}

@@ -118,7 +118,7 @@ function Facts({ run, isBrief = false }: { run: RunDetail; isBrief?: boolean }) 
         <Fact label="progress" value={run.loading == null ? formatPercent(run.progress) : "reading …"} />
       )}
       {ACTIVE.has(run.state) ? <TimeLeft run={run} isBrief={isBrief} /> : null}
-      <Fact label="elapsed" value={formatDuration(run.elapsed_s)} />
+      <Fact label="run time" value={formatDuration(run.elapsed_s)} />
       {chosen || run.candidates ? (
         // Each is trained on several folds, which are trials that nobody asked for.
         <Fact label="candidates" value={String(run.num_configurations)} />

@@ -1,0 +1,134 @@
+"""The run time: one clock for curves, header, table, log and report, which stands still without a driver."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.live_feed.test_machine_history import keep, sample
+from workbench.cli.live_table import _run_time
+from workbench.events import (
+    AdviceRequested,
+    DriverStarted,
+    Event,
+    RunStateChanged,
+    SettingsChanged,
+    TrialEnded,
+    TrialProposed,
+    TrialReported,
+    TrialStarted,
+)
+from workbench.experiment import Experiment
+from workbench.formatting import format_duration
+from workbench.history import History
+from workbench.history.run_clock import RunClock
+from workbench.live_feed.machine_history import MachineHistory
+from workbench.live_feed.protocol import TableQuery
+from workbench.live_feed.run_summaries import run_detail
+from workbench.live_feed.run_tail import RunTail
+from workbench.live_feed.trial_table import table_of
+from workbench.plots.prepare_trials import prepare_timeline
+from workbench.plots.run_data import RunData
+from workbench.store import Store
+
+EXPERIMENT = Experiment(train="package:train", objectives=[{"metric": "f1", "goal": "maximize"}])
+CREATED_S, NIGHT_S = 1_700_000_000.0, 8 * 3600.0
+
+
+def driver(at_s: float) -> DriverStarted:
+    return DriverStarted(pid=1, host="here", num_cpus=2, time_unix_s=CREATED_S + at_s)
+
+
+def events() -> list[Event]:
+    """A run whose driver starts 20 s after its creation, trains for 100 s, and goes on after a night."""
+    at = lambda seconds: CREATED_S + seconds  # noqa: E731
+    again = 120.0 + NIGHT_S
+    return [
+        driver(20.0),
+        RunStateChanged(state="running", time_unix_s=at(20.0)),
+        TrialProposed(trial=0, params={}, configuration=0, seed=0, time_unix_s=at(25.0)),
+        TrialStarted(trial=0, attempt=0, worker_pids=[1], time_unix_s=at(30.0)),
+        TrialReported(trial=0, step=1, values={"f1": 0.5}, time_unix_s=at(60.0)),
+        TrialEnded(trial=0, attempt=0, state="complete", values={"f1": 0.5}, step=1, time_unix_s=at(100.0)),
+        RunStateChanged(state="stopped", reason="person", time_unix_s=at(120.0)),
+        driver(again),
+        RunStateChanged(state="running", time_unix_s=at(again)),
+        TrialProposed(trial=1, params={}, configuration=1, seed=0, time_unix_s=at(again + 1)),
+        TrialStarted(trial=1, attempt=0, worker_pids=[1], time_unix_s=at(again + 10.0)),
+        TrialReported(trial=1, step=1, values={"f1": 0.7}, time_unix_s=at(again + 30.0)),
+        TrialEnded(
+            trial=1, attempt=0, state="complete", values={"f1": 0.7}, step=1, time_unix_s=at(again + 40.0)
+        ),
+        RunStateChanged(state="complete", time_unix_s=at(again + 50.0)),
+    ]
+
+
+def test_curves_table_timeline_log_and_header_of_a_run_use_one_clock(tmp_path) -> None:
+    with Store.open(str(tmp_path / "store.sqlite")) as store:
+        run_id = store.create_run(EXPERIMENT)
+        with store.writer(run_id, owner_pid=1, owner_host="here") as writer:
+            writer.append(*events())
+        again = CREATED_S + 120.0 + NIGHT_S
+        keep(store, run_id, sample(CREATED_S + 60.0), sample(CREATED_S + 5000.0), sample(again + 30.0))
+        tail = RunTail(store, run_id)
+        tail.catch_up()
+        history = tail.data.history
+        [first], [second] = (tail.data.series.curve(trial, "f1").x("time") for trial in (0, 1))
+        assert (first, second) == (40.0, 130.0), "100 s of the first driver, and 30 s of the second one"
+        table = table_of(history, TableQuery())
+        place = [column.key for column in table.columns].index("started_s")
+        assert [row.cells[place] for row in table.rows] == [10.0, 110.0]
+        assert [(bar.start, bar.end) for bar in prepare_timeline(tail.data).bars] == [(10, 80), (110, 140)]
+        logged = {line.text.split(" ")[1]: line.run_time_s for line in tail.log if "complete" in line.text}
+        assert (logged["0"], logged["1"]) == (80.0, 140.0)
+        assert run_detail(tail).elapsed_s == 150.0
+        assert _run_time(history, again + 40.0) == format_duration(140.0)
+        assert _run_time(history, CREATED_S + 100.0) == format_duration(80.0), "of an earlier driver, too"
+        [node] = MachineHistory(store, run_id).series(history.clock, history.trials.values()).nodes
+        assert node.time_s == (40.0, 100.0, 130.0)
+        assert [(span.begin_s, span.end_s) for span in node.trials] == [(10.0, 80.0), (110.0, 140.0)]
+
+
+def test_advice_counts_from_its_request_and_a_wait_that_counts_is_added() -> None:
+    clock = RunClock()
+    clock.note(AdviceRequested.model_construct(time_unix_s=100.0))
+    assert (clock.at(90.0), clock.at(130.0)) == (0.0, 30.0)
+    history = History(EXPERIMENT)
+    for event in (driver(0.0), SettingsChanged(settings={}, waited_s=14.0, time_unix_s=CREATED_S + 1.0)):
+        history.apply(event)
+    assert history.active_s(CREATED_S + 10.0) == history.clock.at(CREATED_S + 10.0) == 24.0
+
+
+@given(st.lists(st.tuples(st.floats(0.0, 1e4), st.floats(0.0, 1e4)), min_size=1, max_size=5), st.data())
+def test_the_run_time_is_the_time_driven_until_then(spans: list[tuple[float, float]], data) -> None:
+    clock, now_s, driven = RunClock(), 0.0, []
+    for pause_s, driven_s in spans:
+        now_s += pause_s
+        clock.note(DriverStarted(pid=1, host="here", num_cpus=1, time_unix_s=now_s))
+        driven.append((now_s, now_s + driven_s))
+        now_s += driven_s
+        clock.note(RunStateChanged(state="stopped", time_unix_s=now_s))
+    moment = data.draw(st.floats(0.0, now_s))
+    wanted = sum(max(0.0, min(moment, end) - begin) for begin, end in driven)
+    assert clock.at(moment) == pytest.approx(wanted, abs=1e-6)
+    moments = np.linspace(0.0, now_s + 10.0, 20)
+    assert clock.at_all(moments) == pytest.approx([clock.at(float(at)) for at in moments])
+
+
+def test_reports_read_in_bulk_have_the_same_times() -> None:
+    reports = [
+        TrialReported(trial=0, step=step, values={"f1": 0.1}, time_unix_s=CREATED_S + 30.0 + step)
+        for step in range(1, 400)
+    ]
+    started = events()[:4]
+    one_by_one = RunData.of(EXPERIMENT, [*started, *reports])
+    in_bulk = RunData(EXPERIMENT)
+    in_bulk.add_rows(
+        [(seq, event.type, getattr(event, "trial", None), event.time_unix_s, event.model_dump_json())
+         for seq, event in enumerate([*started, *reports], start=1)]
+    )  # fmt: skip
+    assert in_bulk.series.curve(0, "f1").x("time")[-1] == 10.0 + 399
+    points = [run.series.curve(0, "f1").points for run in (in_bulk, one_by_one)]
+    assert np.array_equal(*points, equal_nan=True)
