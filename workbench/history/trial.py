@@ -153,9 +153,9 @@ class Trial:
     def duration_s(self) -> float | None:
         """For how long the trial ran, in seconds; None if it has not started.
 
-        It is the sum over its attempts, each from its start to its end; of one that is under way, was lost, or
-        was cut off by the end of its run, to its last event. The time between attempts, in which it waited or
-        nobody drove the run, is no part of it. Every table and file shows this number.
+        It is the sum over its attempts, each from its start to its end; of one that is under way, was lost,
+        or was cut off by the end of its run, to its last event. The time between attempts, in which it
+        waited or nobody drove the run, is no part of it. Every table and file shows this number.
         """
         if self.started_unix_s is None:
             return None
@@ -307,8 +307,8 @@ def apply_to_trial(trial: Trial, event: TrialEvent) -> None:
 def _count_attempt(trial: Trial, until_unix_s: float, *, is_cut: bool = False) -> None:
     """Add the last attempt to the sums over attempts, unless they include it.
 
-    Of one that was lost, or that the end of the run cut off, nothing after its last event counts: it is not known
-    how long it still trained. It held its GPUs until the end.
+    Of one that was lost, or that the end of the run cut off, nothing after its last event counts: it is not
+    known how long it still trained. It held its GPUs until the end.
     """
     trial.trained_s += trial.attempt_s(trial.last_event_unix_s if is_cut else until_unix_s)
     trial.earlier_gpu_s += trial.num_gpus * trial.attempt_s(until_unix_s)
