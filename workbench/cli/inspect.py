@@ -115,6 +115,7 @@ def check(
     try:
         given["settings"] = read_settings(given["settings"])
         experiment = read_experiment(file, experiment_settings(ACTIONS["sweep"].arguments, given))
+        from workbench.data import notes_of
         from workbench.resources import inventory
         from workbench.study import check as check_sampler
         from workbench.sweeps.preflight import check as check_before_start
@@ -123,6 +124,7 @@ def check(
         check_before_start(experiment)
         check_sampler(experiment)
         table = _summarise_table(experiment)
+        data_notes = () if experiment.data is None else notes_of(experiment.data)
         steps = [] if no_step else _try_first_steps(experiment)
         forecast = _forecast_memory(experiment) if memory else None
     except WorkbenchError as error:
@@ -132,7 +134,7 @@ def check(
         print_error(error)
         return exit_code_of(error)
     notes = notes_of_run(experiment, len(inventory().gpus))
-    notes += [] if table is None else table.notes
+    notes += data_notes
     if as_json:
         document: dict[str, Any] = {
             "ok": True, "name": experiment.name, "experiment_hash": experiment.hash(), "notes": notes,

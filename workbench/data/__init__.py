@@ -21,7 +21,17 @@ from workbench.registry import Registry, load_object
 if TYPE_CHECKING:
     from workbench.data.table_summary import TableSummary
 
-__all__ = ["DATASETS", "Datasets", "Split", "check_options", "check_path", "load", "summary_of", "task_of"]
+__all__ = [
+    "DATASETS",
+    "Datasets",
+    "Split",
+    "check_options",
+    "check_path",
+    "load",
+    "notes_of",
+    "summary_of",
+    "task_of",
+]
 
 DATASETS = Registry(
     "dataset",
@@ -98,6 +108,11 @@ def summary_of(data: Component) -> TableSummary | None:
         DataError: If the data is missing or cannot be read or understood.
     """
     return None if data.is_reference else check_options(data.name, data.options).summary()
+
+
+def notes_of(data: Component) -> tuple[str, ...]:
+    """Return what users should know about how data is read, which may take reading it; see `summary_of`."""
+    return () if data.is_reference else check_options(data.name, data.options).notes()
 
 
 def load(

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from workbench.data.image_headers import check_headers
 from workbench.data.images import FolderSplit, paired_files
 from workbench.data.options import existing_path
 from workbench.data.scenes import SceneOptions, load_scenes
@@ -30,6 +31,13 @@ class BoxesOptions(SceneOptions):
         """Return the task; see DatasetOptions.find_task."""
         return "detection"
 
+    def notes(self) -> tuple[str, ...]:
+        """Return how files are read that cannot be used as they are stored; see DatasetOptions.notes."""
+        if self.path is None:
+            return ()
+        listed, _ = paired_files(existing_path(self.path), "labels", (".txt",))
+        return check_headers(listed, turns=False)
+
     def load(self, *, seed: int, cache: Path | None) -> Datasets:
         """List and split the images, and read all labels; see DatasetOptions.load."""
         if self.path is None:
@@ -44,7 +52,9 @@ class BoxesOptions(SceneOptions):
         def part(indices: np.ndarray) -> ArraySplit | FolderSplit:
             if self.path is None:
                 return ArraySplit(images[indices], targets[indices])
-            return FolderSplit(images[indices], targets[indices], self.size, self.channels)
+            return FolderSplit(
+                images[indices], targets[indices], self.size, self.channels, is_stored_way_up=True
+            )
 
         train, validation = split_indices(
             len(images), validation_fraction=self.validation_fraction, seed=seed

@@ -6,9 +6,11 @@ A folder may hold millions of files on a slow disk: some of them are read, evenl
 from __future__ import annotations
 
 import time
+from collections import Counter
 
 import numpy as np
 
+from workbench.data.pixels import traits_of, why_not_eight_bits
 from workbench.errors import DataError
 
 MAX_FILES = 2000
@@ -21,11 +23,15 @@ _ENDS = {"PNG": b"IEND", "JPEG": b"\xff\xd9", "GIF": b";", "WEBP": b""}
 _END_BYTES = 64
 
 
-def check_headers(files: list[str]) -> None:
+def check_headers(files: list[str], *, turns: bool = True) -> tuple[str, ...]:
     """Refuse images of which some cannot be read.
 
     Args:
         files: Paths in their order; of more than `MAX_FILES`, as many are read, evenly spread.
+        turns: Whether pictures are turned as their cameras noted.
+
+    Returns:
+        Notes on files that are not used as they are stored.
 
     Raises:
         DataError: If one cannot be read; it names the first.
@@ -33,15 +39,17 @@ def check_headers(files: list[str]) -> None:
     spread = np.linspace(0, len(files) - 1, min(len(files), MAX_FILES))
     chosen: list[int] = spread.astype(int).tolist()
     broken: dict[int, str] = {}
+    traits: Counter[str] = Counter()
     num_read, until = 0, time.monotonic() + LONGEST_S
     for index in (index for first in range(_NUM_PASSES) for index in chosen[first::_NUM_PASSES]):
         if time.monotonic() > until:
             break
         num_read += 1
-        if (reason := _fault_of(files[index])) is not None:
+        if (reason := _fault_of(files[index], traits, turns)) is not None:
             broken[index] = reason
     if not broken:
-        return
+        of_all = "" if num_read == len(files) else f" of the {num_read:,} that were read"
+        return tuple(f"{count:,} images{of_all} {trait}" for trait, count in sorted(traits.items()))
     first, others = min(broken), len(broken) - 1
     more = f"; nor can {others:,} more of the {num_read:,} files that were read" if others else ""
     raise DataError(
@@ -50,14 +58,17 @@ def check_headers(files: list[str]) -> None:
     )  # fmt: skip
 
 
-def _fault_of(path: str) -> str | None:
-    """Return why a file cannot be read as an image; None if it looks whole."""
+def _fault_of(path: str, traits: Counter[str], turns: bool) -> str | None:
+    """Return why a file cannot be read as an image; None if it looks whole. Its traits are counted."""
     from PIL import Image, UnidentifiedImageError
 
     try:
         with Image.open(path) as opened:
             if not _has_its_end(path, opened.format):
                 opened.load()  # other content may follow the end, so only decoding shows what is missing
+            if (reason := why_not_eight_bits(opened)) is not None:
+                return reason
+            traits.update(traits_of(opened, turns=turns))
     except UnidentifiedImageError:
         return "its content has the format of no image"
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:

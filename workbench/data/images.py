@@ -27,13 +27,14 @@ from workbench.data.image_folders import (
 )
 from workbench.data.image_headers import check_headers
 from workbench.data.options import DatasetOptions, existing_path
+from workbench.data.pixels import eight_bits
 from workbench.data.reading import Reading, some_of
 from workbench.data.shard_server import fetcher
 from workbench.data.shards import WINDOW_SHARDS, RemoteFiles, ShardReader
 from workbench.data.splits import Datasets, Split, Task, split_indices
 from workbench.errors import ArtifactsError, DataError, ExperimentError
 
-_MADE_WITH = "RGB or L, bilinear, 1"
+_MADE_WITH = "RGB or L, upright, on white, bilinear, 2"
 """Changes whenever pixels are made differently from the same file."""
 MIDDLE = 127.5
 """The value of a pixel that becomes 0."""
@@ -75,7 +76,8 @@ class ImagesOptions(DatasetOptions):
         """Refuse a URL that leads nowhere, and broken files; see DatasetOptions.check_source."""
         if not is_url(self.path):
             folder = existing_path(Path(self.path))
-            return _check_files(folder, self.client_folders, version_of(folder, self.client_folders))
+            _check_files(folder, self.client_folders, version_of(folder, self.client_folders))
+            return
         place = open_artifacts(self.path)
         try:
             is_there = place.exists("")
@@ -83,6 +85,13 @@ class ImagesOptions(DatasetOptions):
             raise DataError(error.problem, field="data.path", next_step=error.next_step) from error
         if not is_there:
             raise DataError(f"{place} does not exist", field="data.path")
+
+    def notes(self) -> tuple[str, ...]:
+        """Return how files are read that cannot be used as they are stored; see DatasetOptions.notes."""
+        if is_url(self.path):
+            return ()
+        folder = existing_path(Path(self.path))
+        return _check_files(folder, self.client_folders, version_of(folder, self.client_folders))
 
     def load(self, *, seed: int, cache: Path | None) -> Datasets:
         """List and split the images; see DatasetOptions.load."""
@@ -155,10 +164,14 @@ def _list_here(folder: Path, client_folders: bool) -> tuple[dict[str, Listed], n
 
 
 @functools.lru_cache(maxsize=8)  # a form checks what it shows whenever something is typed
-def _check_files(folder: Path, client_folders: bool, _version: tuple[int, ...]) -> None:
-    """Refuse a folder with a file that cannot be read, unless none was found since it changed."""
+def _check_files(folder: Path, client_folders: bool, _version: tuple[int, ...]) -> tuple[str, ...]:
+    """Refuse a folder with a file that cannot be read, unless none was found since it changed.
+
+    Returns:
+        How files are read that cannot be used as they are stored.
+    """
     listed, _ = _list_here(folder, client_folders)
-    check_headers([str(file) for part in listed.values() for file in part.files])
+    return check_headers([str(file) for part in listed.values() for file in part.files])
 
 
 @dataclass(frozen=True)
@@ -182,6 +195,8 @@ class FolderSplit:
     """The number of each image there, and in `source`; None where they are all of them."""
     source: ShardReader | None = field(default=None, repr=False)
     """Where files of a URL are read; None for files of this machine."""
+    is_stored_way_up: bool = False
+    """Whether pictures are not turned as their camera noted; see `decode_image`."""
 
     def __len__(self) -> int:
         return len(self.files)
@@ -258,7 +273,9 @@ class FolderSplit:
         path = str(self.files[index])
         content = None if self.source is None else self.source.read(int(self._numbers[index]))
         try:
-            return decode_image(path, self.size, self.channels, content=content)
+            return decode_image(
+                path, self.size, self.channels, content=content, is_stored_way_up=self.is_stored_way_up
+            )
         except DataError as error:
             raise DataError(
                 error.problem, field="data.path", next_step="Repair the file or move it out of the folder."
@@ -268,6 +285,7 @@ class FolderSplit:
 def decode_image(
     path: str, size: int, channels: Literal[1, 3], *,
     content: bytes | None = None, formats: tuple[str, ...] | None = None, max_pixels: int | None = None,
+    is_stored_way_up: bool = False,
 ) -> np.ndarray:  # fmt: skip
     """Return the pixels of an image file as training has them, uint8 of shape (channels, size, size).
 
@@ -278,11 +296,13 @@ def decode_image(
         content: What the file holds, where it is not on this machine.
         formats: The formats that are read, as Pillow names them; None for all that it knows.
         max_pixels: How many pixels the image may have, at least 1; None for what Pillow allows.
+        is_stored_way_up: Whether the pixels stay where they are stored, as what describes them by their place
+            demands; otherwise a picture is turned as its camera noted.
 
     Raises:
         DataError: If it is not an image that can be decoded, or has more pixels.
     """
-    from PIL import Image, UnidentifiedImageError
+    from PIL import Image, ImageOps, UnidentifiedImageError
 
     try:
         with Image.open(path if content is None else BytesIO(content), formats=formats) as opened:
@@ -291,7 +311,9 @@ def decode_image(
                     f"{path} has {opened.width} x {opened.height} pixels",
                     allowed=f"{max_pixels:,} pixels in an image", next_step="Make the image smaller.",
                 )  # fmt: skip
-            image = opened.convert("L" if channels == 1 else "RGB")
+            if not is_stored_way_up:
+                ImageOps.exif_transpose(opened, in_place=True)
+            image = eight_bits(opened, channels)
             pixels = np.asarray(image.resize((size, size), Image.Resampling.BILINEAR))
     except UnidentifiedImageError as error:  # its text names the memory that the content was read into
         raise _unreadable(path, "its content has the format of no image") from error

@@ -10,6 +10,7 @@ from typing import Literal
 import numpy as np
 
 from workbench.data.cache import Cached, cached, file_stamp
+from workbench.data.image_headers import check_headers
 from workbench.data.images import ENDINGS, paired_files
 from workbench.data.options import existing_path
 from workbench.data.scenes import SceneOptions, load_scenes
@@ -32,6 +33,13 @@ class MasksOptions(SceneOptions):
     def find_task(self) -> Task:
         """Return the task; see DatasetOptions.find_task."""
         return "classification"
+
+    def notes(self) -> tuple[str, ...]:
+        """Return how files are read that cannot be used as they are stored; see DatasetOptions.notes."""
+        if self.path is None:
+            return ()
+        images, _ = paired_files(existing_path(self.path), "masks", ENDINGS)
+        return check_headers(images, turns=False)
 
     def load(self, *, seed: int, cache: Path | None) -> Datasets:
         """List and split the images; see DatasetOptions.load."""
@@ -107,7 +115,9 @@ class MaskSplit:
         """
         from workbench.data.images import FolderSplit
 
-        folder = FolderSplit(self.images, np.zeros(len(self), dtype=np.int64), self.size, self.channels)
+        folder = FolderSplit(
+            self.images, np.zeros(len(self), dtype=np.int64), self.size, self.channels, is_stored_way_up=True
+        )
         masks = [self._mask(str(self.masks[int(index)])) for index in indices]
         return folder.batch(indices)[0], np.stack(masks)
 
@@ -136,7 +146,7 @@ def _decode_mask(path: str, size: int | None) -> np.ndarray:
 
     try:
         with Image.open(path) as opened:
-            if opened.mode not in ("1", "L", "P"):
+            if opened.mode not in ("1", "L", "P", "I") and not opened.mode.startswith("I;16"):
                 raise ValueError(f"its mode is {opened.mode}")
             image = opened if size is None else opened.resize((size, size), Image.Resampling.NEAREST)
             return np.asarray(image).astype(np.int64)

@@ -81,6 +81,15 @@ class DatasetOptions(BaseModel, ABC):
         """
         return None
 
+    def notes(self) -> tuple[str, ...]:
+        """Return what users should know about how the source is read, which may take reading it.
+
+        Raises:
+            DataError: If the source is missing or cannot be read or understood.
+        """
+        table = self.summary()
+        return () if table is None else table.notes
+
     def summary(self) -> TableSummary | None:
         """Return what a table consists of, which takes reading it; None if the data set is not a table.
 

@@ -6,6 +6,7 @@ nothing of it.
 
 from __future__ import annotations
 
+import inspect
 import json
 
 from workbench.data.number_texts import (
@@ -15,6 +16,7 @@ from workbench.data.number_texts import (
     NUMBER_WITH_SEPARATORS,
     NUMBER_WITH_UNIT,
 )
+from workbench.data.pixels import eight_bits
 from workbench.data.tokens import NUM_CHARACTERS_OF_PART
 from workbench.deploy.card import Input, Output
 from workbench.models.found_boxes import MAX_BOXES, MAX_OVERLAP, MIN_SCORE
@@ -44,12 +46,15 @@ def read(path):
 
 _IMAGES = '''
 
+EIGHT_BITS
+
 def pixels(path, channels, height, width):
     """Return the pixels of an image file as the model was trained with."""
-    from PIL import Image
+    from PIL import Image, ImageOps
 
     with Image.open(path) as opened:
-        image = opened.convert("L" if channels == 1 else "RGB")
+        ImageOps.exif_transpose(opened, in_place=True)
+        image = eight_bits(opened, channels)
     image = image.resize((width, height), Image.Resampling.BILINEAR)
     return np.asarray(image).reshape(1, height, width, channels).transpose(0, 3, 1, 2)
 
@@ -281,7 +286,7 @@ def _reading(taken: Input) -> str:
     if taken.kind == "text":
         return _ROWS + _COUNTS
     if taken.is_image:
-        return _IMAGES
+        return _IMAGES.replace("EIGHT_BITS", inspect.getsource(eight_bits))
     return _ARRAYS if taken.kind == "array" else _ROWS + _TABLE
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from workbench.data import check_options, summary_of
+from workbench.data import check_options, notes_of, summary_of
 from workbench.data.preview import preview
 from workbench.errors import ExperimentError
 from workbench.experiment import Experiment
@@ -61,7 +61,7 @@ def _answer(experiment: Experiment, question: dict[str, Any]) -> dict[str, Any]:
             ]
     table = summary_of(component)
     seen["contents"] = [] if table is None else table.lines()
-    seen["warnings"] += [] if table is None else table.notes
+    seen["warnings"] += notes_of(component)
     return seen
 
 

@@ -9,7 +9,7 @@ import logging
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 
-from workbench.data import summary_of
+from workbench.data import notes_of
 from workbench.errors import WorkbenchError
 from workbench.events import Noted
 from workbench.experiment import Component
@@ -68,8 +68,7 @@ def _notes_of(data: Component) -> tuple[str, ...]:
     try:
         if isinstance(path, str) and Path(path).expanduser().stat().st_size > _MAX_READ_BYTES:
             return ()
-        summary = summary_of(data)
+        return notes_of(data)
     except (OSError, WorkbenchError) as error:  # the trials report this
         logger.warning("the data was not summarised: %s", error)
         return ()
-    return () if summary is None else summary.notes
