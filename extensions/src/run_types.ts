@@ -286,6 +286,8 @@ export interface RunDetail {
   latest?: string | null;
   /** Share of its events read so far; None once all are. */
   loading: number | null;
+  /** The same in words; counts, progress and best are those of the events read. */
+  reading?: string | null;
   offers: Offer[];
 }
 
@@ -396,6 +398,8 @@ export interface TrialTable {
   offset: number;
   /** Number of matching trials. */
   total: number;
+  /** How many events of the run were read so far; None once all are. */
+  reading?: string | null;
   /** The best trial, also where it does not match. */
   best?: TrialRow | null;
 }

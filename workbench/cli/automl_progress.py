@@ -71,9 +71,9 @@ class CandidatesView:
         is_best = tried.state == "complete" and tried.loss < self._best
         if is_best:
             self._best = tried.loss
-        elapsed = format_duration(round(self._history.active_s(self._history.now_unix_s())))
+        run_time = format_duration(round(self._history.active_s(self._history.now_unix_s())))
         text = (tried.line(is_best=is_best), "bold" if is_best else "")
-        line = Text.assemble((f"{elapsed:>11} ", "bright_black"), text)
+        line = Text.assemble((f"{run_time:>11} ", "bright_black"), text)
         self._console.print(line, no_wrap=True, overflow="ellipsis")
 
     def _draw(self, state: RunState) -> RenderableType:
@@ -82,10 +82,17 @@ class CandidatesView:
 
         progress = progress_of(self._history, self._history.now_unix_s())
         words = describe_counts(candidates_of(self._history)) if self._history.trials else "starting"
-        if state == "stopping":
+        if (reading := self._history.reading) is not None:
+            words = f"reading: {reading.describe()}"
+        elif state == "stopping":
             words += ", stopping"
         elif (left := progress.describe_left()) is not None:
             words += f", {left}"
         grid = Table.grid(padding=(0, 2))
-        grid.add_row(ProgressBar(total=1.0, completed=progress.part or 0.0, width=_BAR_WIDTH), words)
+        grid.add_row(
+            ProgressBar(
+                total=1.0, completed=reading.share if reading else progress.part or 0.0, width=_BAR_WIDTH
+            ),
+            words,
+        )
         return grid

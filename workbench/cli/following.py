@@ -27,6 +27,7 @@ from workbench.formatting import format_count, format_duration, format_params, f
 from workbench.head import local_head
 from workbench.history import History
 from workbench.history.compression import compressed, is_compression
+from workbench.history.history import Reading
 from workbench.runs.descriptions import (
     describe_end,
     failures_of,
@@ -248,7 +249,8 @@ def _watch(
     while True:
         try:
             # Read the state first: a run that has ended by then adds no events afterwards.
-            is_last, state = is_over(), run.state
+            is_last, row = is_over(), run.row
+            state = row.state
             stored = run.store.events(run.run_id, after=cursor, limit=_CHUNK_EVENTS)
         except StoreUnavailableError as error:
             if time.monotonic() - read_s > _STORE_PATIENCE_S:
@@ -257,6 +259,8 @@ def _watch(
             time.sleep(1.0)
             continue
         read_s = time.monotonic()
+        is_behind = len(stored) == _CHUNK_EVENTS and stored[-1].seq < row.last_seq
+        history.reading = Reading(stored[-1].seq, row.last_seq) if is_behind else None
         for seq, event in stored:
             cursor = seq
             history.apply(event)

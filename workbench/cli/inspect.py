@@ -36,6 +36,7 @@ from workbench.cli.output import (
     make_table,
     print_error,
     print_json,
+    waiting,
     without_backticks,
 )
 from workbench.cli.remote import remote_capable
@@ -45,6 +46,7 @@ from workbench.experiment.energy_units import format_energy
 from workbench.experiment.trial_value import describe_shown_values
 from workbench.formatting import (
     format_age,
+    format_count,
     format_duration,
     format_params,
 )
@@ -67,6 +69,8 @@ from workbench.runs.figures import importance_of
 from workbench.runs.other_spaces import how_to_freeze, how_to_widen
 
 _MAX_PRUNED = 5
+_MANY_EVENTS = 20_000
+"""From how many events on reading a run takes a moment."""
 _MIN_TRIALS_TO_FREEZE = 20
 """With fewer, their importance is hardly known, and computing it would only delay the answer."""
 
@@ -190,6 +194,9 @@ def show(
 ) -> None:  # fmt: skip
     """Show a run; the help is that of the action."""
     run = attach(run_id)
+    if (num_events := run.row.last_seq) > _MANY_EVENTS:
+        with waiting(f"reading {format_count(num_events, 'event')}"):
+            _ = run.history  # kept for what follows
     if trial is not None or traceback:
         from workbench.cli.show_trial import show_trial
 

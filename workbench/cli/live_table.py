@@ -79,6 +79,8 @@ class LinesView:
     def refresh(self, state: RunState) -> None:
         """Print how far the running trials are if nothing was printed for a while."""
         history, running = self._history, self._history.in_state("running")
+        if history.reading is not None:  # trials that seem to run may have ended
+            return
         now_unix_s = history.now_unix_s()
         pause_s = max(_PROGRESS_EVERY_S, history.active_s(now_unix_s) / _MAX_PROGRESS_LINES)
         if not running or time.monotonic() - self._printed_s < pause_s:
@@ -194,6 +196,8 @@ class LiveView:
         title = Text.assemble(
             (name, "bold"), f"  {run_id}  ", (state, colour_of(state)), (f"  {run_time}", "bright_black")
         )
+        if (reading := self._history.reading) is not None:
+            return Group(Text(""), title, Text(f"reading: {reading.describe()}", style="bright_black"))
         parts: list[RenderableType] = [Text(""), title, self._draw_progress()]
         for label, trial, values in leaders(self._history):
             parts.append(

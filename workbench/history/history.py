@@ -6,6 +6,7 @@ and no curves; curves are left to the plots, proposals to the study.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import time
 from collections import Counter
@@ -43,6 +44,7 @@ from workbench.experiment.changing import change, values_of
 from workbench.experiment.goals import Goal
 from workbench.experiment.metric_declarations import goal_in
 from workbench.experiment.search_changes import SEARCH, covering, with_changes
+from workbench.formatting import format_count
 from workbench.history.alert import Alert
 from workbench.history.choices import chosen_or_best
 from workbench.history.failures import reason_of
@@ -53,6 +55,34 @@ from workbench.history.trial import Trial, TrialEvent, apply_to_trial
 
 if TYPE_CHECKING:
     from workbench.history.reports import Reports
+
+
+@dataclasses.dataclass(frozen=True)
+class Reading:
+    """How far the events of a large run have been read; what is shown of it meanwhile is not the whole.
+
+    Attributes:
+        num_read: Events read so far.
+        num_events: Events that the run has.
+    """
+
+    num_read: int
+    num_events: int
+
+    @property
+    def share(self) -> float:
+        """The share that was read, from 0 to 1."""
+        return self.num_read / self.num_events
+
+    def describe(self) -> str:
+        """Write it as views show it.
+
+        Example:
+            >>> from workbench.history.history import Reading
+            >>> Reading(1696, 3000).describe()
+            '1,696 of 3,000 events read'
+        """
+        return f"{self.num_read:,} of {format_count(self.num_events, 'event')} read"
 
 
 class History:
@@ -81,6 +111,8 @@ class History:
         self.result: dict[str, JsonValue] | None = None
         """The model that an automatic run chose at its end, as `wb.AutoML.to_json` returns it."""
         self.trials: dict[int, Trial] = {}
+        self.reading: Reading | None = None
+        """How far the events have been read, by those who read them in parts; None once all are."""
         self.energy_of_trials: Mapping[int, float | None] = {}
         """What each metered trial has used, in watt-hours; those who read the samples of the run set it."""
         self._metrics: dict[str, None] = dict.fromkeys(item.metric for item in experiment.objectives)

@@ -34,12 +34,18 @@ def comparison(tails: Sequence[RunTail], query: ComparisonQuery, numbers: Number
         return Comparison(
             axis=query.axis, x_title=AXIS_TITLES[query.axis],
             runs=tuple(
-                _compared(tail, label, query, goal, numbers)
+                _compared(tail, _noting_reading(tail, label), query, goal, numbers)
                 for tail, label in zip(tails, labels_of(sides), strict=True)
             ),
             metrics=tuple(dict.fromkeys([*first, *further])),
             facts=tuple(ComparedFact(**asdict(row)) for row in comparison_rows(sides)[:_MAX_FACTS]),
         )  # fmt: skip
+
+
+def _noting_reading(tail: RunTail, label: str) -> str:
+    """Return the name of a run with how far it has been read, while that is not the whole."""
+    reading = tail.data.history.reading
+    return label if reading is None else f"{label} ({reading.describe()})"
 
 
 def _compared(

@@ -222,6 +222,9 @@ class RunDetail(_Response):
     card: AdviceCard | None = Field(description="The advice.")
     latest: str | None = Field(default=None, description="The last line of its log before a trial or advice.")
     loading: float | None = Field(description="Share of its events read so far; None once all are.")
+    reading: str | None = Field(
+        default=None, description="The same in words; counts, progress and best are those of the events read."
+    )
     offers: tuple[Offer, ...]
 
 
@@ -338,6 +341,9 @@ class TrialTable(_Response):
     rows: tuple[TrialRow, ...]
     offset: int
     total: int = Field(description="Number of matching trials.")
+    reading: str | None = Field(
+        default=None, description="How many events of the run were read so far; None once all are."
+    )
     best: TrialRow | None = Field(default=None, description="The best trial, also where it does not match.")
 
 

@@ -96,6 +96,7 @@ def run_detail(tail: RunTail) -> RunDetail:
         tail: The run, locked by the caller.
     """
     row, history, series = tail.row, tail.data.history, tail.data.series
+    reading = history.reading
     now_s, in_force = driven_until_unix_s(row, history), values_of(history.in_force)
     ended = row.state in FINISHED_RUN_STATES
     left = None if ended or row.state == "lost" else progress_of(history, now_s).left
@@ -147,7 +148,7 @@ def run_detail(tail: RunTail) -> RunDetail:
         experiment_hash=row.experiment_hash, tags=row.tags, notes=row.notes, pinned=row.pinned,
         archived=row.archived, figures=figures,
         card=card_of(tail.data.advice.advice) if tail.data.advice.advice else None,
-        latest=_latest(tail), loading=tail.loading,
+        latest=_latest(tail), loading=tail.loading, reading=reading and reading.describe(),
         offers=offers_of_run(row, history, is_advice=tail.is_advice),
     )  # fmt: skip
 

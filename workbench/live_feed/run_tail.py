@@ -29,6 +29,7 @@ from workbench.events import (
     RunStateChanged,
     TrialEnded,
 )
+from workbench.history.history import Reading
 from workbench.live_feed.machine_history import MachineHistory, MachinesHistory
 from workbench.live_feed.protocol import LogLine
 from workbench.plots.prepare import CurvesData, prepare_convergence, prepare_throughput
@@ -75,6 +76,7 @@ class RunTail:
         self.log: deque[LogLine] = deque(maxlen=MAX_LOG_LINES)
         self.used_s = time.monotonic()
         self._energy_read_s = -math.inf
+        self._has_caught_up = False
         self.folder = store.artifacts_of(run_id).working_folder
         self._store = store
         self._machines = MachineHistory(store, run_id)
@@ -86,8 +88,8 @@ class RunTail:
     @property
     def loading(self) -> float | None:
         """The share of events read so far; None once the tail has caught up."""
-        behind = self.row.last_seq - self.cursor
-        return self.cursor / self.row.last_seq if behind > CHUNK_EVENTS else None
+        reading = self.data.history.reading
+        return None if reading is None else reading.share
 
     @property
     def has_started(self) -> bool:
@@ -128,7 +130,15 @@ class RunTail:
                     for seq, event in self.data.add_read(chunk.rows):
                         self._apply(seq, event)
                     self.cursor = chunk.last_seq
+                self._note_reading()
         return changed
+
+    def _note_reading(self) -> None:
+        """Note whether events are missing: any until the tail has caught up once, later more than a chunk."""
+        behind = self.row.last_seq - self.cursor
+        self._has_caught_up = self._has_caught_up or behind <= 0
+        is_behind = behind > (CHUNK_EVENTS if self._has_caught_up else 0)
+        self.data.history.reading = Reading(self.cursor, self.row.last_seq) if is_behind else None
 
     def _read_energy(self) -> dict[int, float | None] | None:
         """Return what each trial has used, in watt-hours; None where that was read a moment ago."""

@@ -58,6 +58,7 @@ def table_of(history: History, query: TableQuery) -> TrialTable:
         rows=tuple(row(trial) for trial in found[query.offset : query.offset + query.limit]),
         offset=query.offset,
         total=len(found),
+        reading=history.reading and history.reading.describe(),
         best=None if best is None else row(best, len(history.repeats_of(best))),
     )
 

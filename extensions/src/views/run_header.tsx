@@ -69,6 +69,9 @@ export function Head({ controller }: { controller: Controller }) {
         failed={run.state === "failed"}
       />
       {isOutput ? null : <Facts run={run} />}
+      {run.reading ? (
+        <p class="workbench-notice">Reading: {run.reading}. Counts and results are those so far.</p>
+      ) : null}
       {run.chosen_by_hand ? (
         <p class="workbench-notice">
           Chosen by hand: trial {run.chosen_by_hand.trial}, <bdi>{run.chosen_by_hand.words}</bdi>
@@ -203,6 +206,7 @@ function Counts({ run }: { run: RunDetail }) {
     <div class="workbench-fact-counts">
       <dt>
         {formatCount(total, "trial")}
+        {run.reading ? " so far" : ""}
         {run.num_configurations < total ? ` of ${formatCount(run.num_configurations, "configuration")}` : ""}
       </dt>
       <dd>

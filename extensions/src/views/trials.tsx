@@ -24,7 +24,12 @@ export function Trials({ controller }: { controller: Controller }) {
       {controller.form === "output" ? null : (
         <div class="workbench-bar">
           <h2>Trials</h2>
-          {table ? <span class="workbench-muted workbench-number">{table.total}</span> : null}
+          {table ? (
+            <span class="workbench-muted workbench-number">
+              {table.total}
+              {table.reading ? ` so far: ${table.reading}` : ""}
+            </span>
+          ) : null}
           <span class="workbench-gap" />
           <Search
             label="Filter trials"
