@@ -14,6 +14,8 @@ from workbench.data.ordered import Collate, SampledSplit, StreamSplit
 from workbench.data.splits import MapSplit, Split
 from workbench.errors import DataError, ExperimentError
 
+_TABLE_PACKAGES = ("pandas", "polars", "pyarrow", "modin", "cudf", "dask")
+_TABLES = ("DataFrame", "Series", "LazyFrame", "Table", "RecordBatch")
 _LENGTHS = {"train": "samples_per_epoch", "validation": "validation_samples", "test": "test_samples"}
 
 
@@ -32,6 +34,7 @@ def as_split(dataset: Any, options: Mapping[str, Any], *, part: str, name: str) 
         DataError: If it is something else, or has no samples.
         ExperimentError: If the length of a stream is missing.
     """
+    _refuse_tables(dataset, f"{part} of {name}")
     torch_data = sys.modules.get("torch.utils.data")
     gather: Collate = collate
     if torch_data is not None and isinstance(dataset, torch_data.DataLoader):
@@ -51,6 +54,18 @@ def as_split(dataset: Any, options: Mapping[str, Any], *, part: str, name: str) 
     # Some map-style data sets have a method `batch` that means something else.
     split = MapSplit(dataset, gather) if hasattr(dataset, "__getitem__") else cast(Split, dataset)
     return _with_samples(split, f"{part} of {name}")
+
+
+def _refuse_tables(dataset: Any, whose: str) -> None:
+    """Refuse tables, and arrays without targets: what of them is the target cannot be told."""
+    package, kind = type(dataset).__module__.partition(".")[0], type(dataset).__name__
+    if package in _TABLE_PACKAGES and kind in _TABLES:
+        raise DataError(
+            f"{whose} is a {kind} of {package}, of which the inputs and the target cannot be told apart",
+            field="data", allowed="(input, target) pairs",
+            next_step="Return pairs, for example list(zip(frame[features].to_numpy('float32'), "
+            "frame['target'].to_numpy())); or write the table to a file, and use the data set `table`.",
+        )  # fmt: skip
 
 
 def _with_samples(split: Split, whose: str) -> Split:

@@ -21,7 +21,17 @@ from workbench.models import LOSSES, METRICS, Task, default_loss, default_metric
 from workbench.models.configurations import configure
 from workbench.models.construction import construct
 from workbench.models.estimators import is_estimator
-from workbench.models.metrics import AnyMetric, Loss, Metric, WholeMetric, as_measured, mean_over_samples
+from workbench.models.metrics import (
+    AnyMetric,
+    Loss,
+    Metric,
+    WholeMetric,
+    kind_read_by,
+    mean_over_samples,
+    with_pairing,
+)
+from workbench.models.own_functions import as_loss, as_total, instance_of
+from workbench.models.pairing import UNKNOWN, Pairing
 from workbench.registry import Registry, load_object
 
 ModelReference = str | Callable[..., nn.Module]
@@ -94,21 +104,31 @@ def num_parameters(model: nn.Module) -> int:
     return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
 
 
-def load_loss(loss: LossReference | None, task: Task) -> Loss:
+def load_loss(loss: LossReference | None, task: Task, *, pairing: Pairing | None = None) -> Loss:
     """Return the loss of a trial.
 
     Args:
         loss: A name that `LOSSES` knows, `package.module:function`, a callable, or None for the default.
         task: The task of the data.
+        pairing: How outputs meet targets; None for a loss that is returned as it was found.
 
     Returns:
         A function (outputs, targets) -> mean over the batch, a scalar tensor.
     """
-    return _load(LOSSES, default_loss(task) if loss is None else loss, "loss")
+    found = _load(LOSSES, default_loss(task) if loss is None else loss, "loss")
+    if pairing is None:
+        return found
+    if kind_read_by(found) is not None:
+        return functools.partial(found, pairing=pairing)
+    return as_loss(instance_of(found), name_of(found))
 
 
 def load_metrics(
-    metrics: Sequence[str] | Mapping[str, MetricReference] | None, task: Task, *, target_scale: float = 1.0
+    metrics: Sequence[str] | Mapping[str, MetricReference] | None,
+    task: Task,
+    *,
+    target_scale: float = 1.0,
+    pairing: Pairing = UNKNOWN,
 ) -> dict[str, AnyMetric]:
     """Return the metrics of a trial by name.
 
@@ -119,6 +139,7 @@ def load_metrics(
             batch or (total, count). A class or object with `update` and `compute` sees the whole set.
         task: The task of the data.
         target_scale: What the data divided its targets by; errors are then in the unit of the target.
+        pairing: How outputs meet targets.
     """
     chosen = default_metrics(task) if metrics is None else metrics
     by_name = (
@@ -127,7 +148,7 @@ def load_metrics(
         else {reference.rpartition(":")[2].rpartition(".")[2]: reference for reference in chosen}
     )
     loaded = {
-        name: _as_metric(_load(METRICS, reference, f"metrics.{name}"), f"metrics.{name}")
+        name: with_pairing(_as_metric(_load(METRICS, reference, f"metrics.{name}"), name, pairing), pairing)
         for name, reference in by_name.items()
     }
     return {
@@ -145,24 +166,27 @@ def declared_goals(metrics: Mapping[str, AnyMetric]) -> dict[str, Goal]:
     return {f"val_{name}": metric.goal for name, metric in metrics.items() if metric.goal is not None}
 
 
-def _as_metric(found: AnyMetric | Callable[..., Any], field: str) -> AnyMetric:
-    goal = declared_goal(found, field)
+def name_of(found: Any) -> str:
+    """Return what a loss or metric is called where it is defined."""
+    function = found.func if isinstance(found, functools.partial) else found
+    return getattr(function, "__name__", type(function).__name__)
+
+
+def _as_metric(found: AnyMetric | Callable[..., Any], name: str, pairing: Pairing) -> AnyMetric:
+    goal = declared_goal(found, f"metrics.{name}")
     if isinstance(found, AnyMetric):
         return found
+    if kind_read_by(found) is not None:  # a loss of the workbench
+        return mean_over_samples(functools.partial(found, pairing=pairing))
     kind = found.func if isinstance(found, functools.partial) else found
     if callable(getattr(kind, "update", None)) and callable(getattr(kind, "compute", None)):
         make = found if inspect.isclass(kind) else functools.partial(copy.deepcopy, found)
         return WholeMetric(make, goal=goal)
 
-    name = getattr(kind, "__name__", type(kind).__name__)
+    function = instance_of(found)
 
     def measure(outputs: Any, targets: Any) -> tuple[Tensor, int | Tensor]:
-        measured = found(outputs, targets)
-        if isinstance(measured, tuple):
-            total, count = measured
-            return as_measured(total, name), count
-        mean = as_measured(measured, name)  # it may be a number, as scikit-learn returns
-        return mean_over_samples(lambda *_: mean).measure(outputs, targets)
+        return as_total(function(outputs, targets), outputs, targets, name_of(found))
 
     return Metric(measure, goal=goal)
 

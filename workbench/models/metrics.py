@@ -20,14 +20,12 @@ from torch.nn import functional
 from workbench.errors import ExperimentError
 from workbench.experiment.goals import Goal
 from workbench.models import class_scores
-from workbench.models.calls import num_samples, output_in
-from workbench.models.losses import listed, paired
+from workbench.models.calls import num_samples
+from workbench.models.pairing import IGNORED, UNKNOWN, Kind, Pairing, class_numbers, reads
 from workbench.models.ranking import macro_roc_auc
 from workbench.reported_values import result_of, side_value_of, why_no_result
 
 Loss = Callable[[Any, Any], Tensor]
-IGNORED = -100
-"""The class that torch's losses leave out, such as that of padding."""
 
 
 def _same(mean: float) -> float:
@@ -75,11 +73,19 @@ class WholeMetric:
         make: Makes an object with `update(outputs, targets)`, called for each batch, and `compute()`.
         reads_classes: Whether the predicted classes are enough in place of outputs, which are much larger.
         goal: As that of `Metric`.
+        reads: As what it reads outputs and targets, where `make` takes a `pairing`; None for anything else.
+        pairing: How outputs meet targets.
     """
 
-    make: Callable[[], Any]
+    make: Callable[..., Any]
     reads_classes: bool = False
     goal: Goal | None = None
+    reads: Kind | None = None
+    pairing: Pairing = UNKNOWN
+
+    def begin(self) -> Any:
+        """Return an object that has seen no batch yet."""
+        return self.make() if self.reads is None else self.make(pairing=self.pairing)
 
     def compute(self, batches: Iterable[tuple[Any, Any]]) -> float:
         """Return the value over some batches of outputs and targets.
@@ -87,7 +93,7 @@ class WholeMetric:
         Raises:
             ExperimentError: If it is not a number.
         """
-        made = self.make()
+        made = self.begin()
         if hasattr(made, "sync_on_compute"):  # of torchmetrics, which would gather what was gathered already
             made.sync_on_compute = False
         for outputs, targets in batches:
@@ -127,52 +133,74 @@ def as_measured(value: Any, name: str) -> Tensor:
     """Return what code of the user measured as a tensor; a boolean is a share of 0 or 1.
 
     Args:
-        value: A number of any library, or a tensor, for which the device is not waited for.
+        value: A number of any library, or a tensor of one, for which the device is not waited for.
         name: What measured it.
 
     Raises:
-        ExperimentError: If it is masked, complex, missing or anything else that is not a number.
+        ExperimentError: If it is masked, complex, missing or anything else that is not one number.
     """
-    if isinstance(value, Tensor) and not value.is_complex():
-        return value
+    if isinstance(value, Tensor) and value.numel() == 1 and not value.is_complex():
+        return value.detach().reshape(())
     number = side_value_of(value)
     if number is None:
+        has_several = getattr(value, "ndim", 0) > 0
         raise ExperimentError(
             f"{name} returned an object of type {type(value).__name__}: {why_no_result(value)}",
-            field="metrics", allowed="a number",
+            field="metrics", allowed="one number, the mean over the samples, or a total and a count",
+            next_step="Return its mean over the samples: .mean()." if has_several else None,
         )  # fmt: skip
     return torch.tensor(number, dtype=torch.float64)
 
 
-def _num_counted(targets: Tensor) -> Tensor:
+def _num_counted(wanted: Tensor) -> int | Tensor:
     """Return how many targets count, on the device: those that a loss ignores, too, do not."""
-    return (targets != IGNORED).sum()
+    return len(wanted) if wanted.is_floating_point() else (wanted != IGNORED).sum()
 
 
-def _correct(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    return (output_in(outputs).argmax(dim=-1) == targets).sum(), _num_counted(targets)
+@reads("classes")
+def _correct(outputs: Any, targets: Any, pairing: Pairing = UNKNOWN) -> tuple[Tensor, int | Tensor]:
+    scores, wanted = pairing.classes(outputs, targets, reader="accuracy")
+    return (scores.argmax(dim=-1) == class_numbers(wanted)).sum(), _num_counted(wanted)
 
 
-def _correct_in_five(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    scores = output_in(outputs)
+@reads("classes")
+def _correct_in_five(outputs: Any, targets: Any, pairing: Pairing = UNKNOWN) -> tuple[Tensor, int | Tensor]:
+    scores, wanted = pairing.classes(outputs, targets, reader="top5_accuracy")
     best = scores.topk(min(5, scores.shape[-1]), dim=-1).indices
-    return (best == targets.unsqueeze(-1)).any(dim=-1).sum(), _num_counted(targets)
+    return (best == class_numbers(wanted).unsqueeze(-1)).any(dim=-1).sum(), _num_counted(wanted)
 
 
-def _squared_error(outputs: Tensor, targets: Tensor) -> tuple[Tensor, int]:
-    predicted, wanted = paired(outputs, targets)
-    return (predicted - wanted).square().sum(), targets.numel()
+@reads("numbers")
+def _squared_error(outputs: Any, targets: Any, pairing: Pairing = UNKNOWN) -> tuple[Tensor, int]:
+    predicted, wanted = pairing.numbers(outputs, targets, reader="mean_squared_error")
+    return (predicted - wanted).square().sum(), wanted.numel()
 
 
-def _absolute_error(outputs: Tensor, targets: Tensor) -> tuple[Tensor, int]:
-    predicted, wanted = paired(outputs, targets)
-    return (predicted - wanted).abs().sum(), targets.numel()
+@reads("numbers")
+def _absolute_error(outputs: Any, targets: Any, pairing: Pairing = UNKNOWN) -> tuple[Tensor, int]:
+    predicted, wanted = pairing.numbers(outputs, targets, reader="mean_absolute_error")
+    return (predicted - wanted).abs().sum(), wanted.numel()
 
 
-def _negative_log_likelihood(outputs: Tensor, targets: Tensor) -> tuple[Tensor, int]:
-    return functional.cross_entropy(
-        *listed(output_in(outputs).float(), targets), reduction="sum"
-    ), targets.numel()
+@reads("classes")
+def _negative_log_likelihood(
+    outputs: Any, targets: Any, pairing: Pairing = UNKNOWN
+) -> tuple[Tensor, int | Tensor]:
+    scores, wanted = pairing.classes(outputs, targets, reader="perplexity")
+    return functional.cross_entropy(scores.float(), wanted, reduction="sum"), _num_counted(wanted)
+
+
+def predicted_classes(outputs: Any, targets: Any, pairing: Pairing, reader: str) -> tuple[Tensor, Tensor]:
+    """Return the predicted and the right class of each prediction, in one dimension.
+
+    Args:
+        outputs: What a model returned.
+        targets: Of the same samples.
+        pairing: How the two meet.
+        reader: What compares them, for messages.
+    """
+    scores, wanted = pairing.classes(outputs, targets, reader=reader)
+    return scores.argmax(dim=-1), class_numbers(wanted)
 
 
 class ClassCounts:
@@ -186,18 +214,23 @@ class ClassCounts:
         0.5
     """
 
-    def __init__(self, score: class_scores.ClassScore) -> None:
+    def __init__(self, score: class_scores.ClassScore, pairing: Pairing = UNKNOWN) -> None:
         """Begin without counts.
 
         Args:
             score: The score of a class.
+            pairing: How outputs meet targets.
         """
-        self._score = score
+        self._score, self._pairing = score, pairing
         self._counts = torch.zeros(3, 0, dtype=torch.float64)
 
-    def update(self, outputs: Tensor, targets: Tensor) -> None:
-        """Add a batch of outputs or predicted classes; targets of -100 are left out."""
-        predicted = outputs.argmax(dim=-1) if outputs.dim() > targets.dim() else outputs
+    def update(self, outputs: Any, targets: Any) -> None:
+        """Add a batch of outputs, or of whole numbers, which are the predicted classes; -100 is left out."""
+        is_whole = isinstance(outputs, Tensor) and not outputs.is_floating_point()
+        if is_whole and outputs.shape == targets.shape:
+            predicted = outputs
+        else:
+            predicted, targets = predicted_classes(outputs, targets, self._pairing, "a score of classes")
         is_counted = targets != IGNORED
         predicted, wanted = predicted[is_counted].long(), targets[is_counted].long()
         if not len(wanted):
@@ -223,27 +256,62 @@ class RocAuc:
         1.0
     """
 
-    def __init__(self) -> None:
-        """Begin without samples."""
+    def __init__(self, pairing: Pairing = UNKNOWN) -> None:
+        """Begin without samples.
+
+        Args:
+            pairing: How outputs meet targets.
+        """
+        self._pairing = pairing
         self._probabilities: list[Tensor] = []
         self._classes: list[Tensor] = []
 
-    def update(self, outputs: Tensor, targets: Tensor) -> None:
-        """Add a batch of outputs (samples, classes) and the true classes."""
-        self._probabilities.append(output_in(outputs).double().softmax(dim=-1).cpu())
-        self._classes.append(targets.cpu())
+    def update(self, outputs: Any, targets: Any) -> None:
+        """Add a batch of outputs and the true classes; -100 is left out."""
+        scores, wanted = self._pairing.classes(outputs, targets, reader="roc_auc")
+        numbers = class_numbers(wanted)
+        is_counted = numbers != IGNORED
+        self._probabilities.append(scores[is_counted].double().softmax(dim=-1).cpu())
+        self._classes.append(numbers[is_counted].cpu())
 
     def compute(self) -> float:
         """Return the mean over the classes that occur; NaN where there are fewer than two."""
         return macro_roc_auc(torch.cat(self._probabilities).numpy(), torch.cat(self._classes).numpy())
 
 
-MEAN_IOU = WholeMetric(
-    functools.partial(ClassCounts, class_scores.intersection_over_union), reads_classes=True
-)
-MACRO_F1 = WholeMetric(functools.partial(ClassCounts, class_scores.f1), reads_classes=True)
-BALANCED_ACCURACY = WholeMetric(functools.partial(ClassCounts, class_scores.recall), reads_classes=True)
-ROC_AUC = WholeMetric(RocAuc)
+def _of_classes(score: class_scores.ClassScore) -> WholeMetric:
+    return WholeMetric(functools.partial(ClassCounts, score), reads_classes=True, reads="classes")
+
+
+def with_pairing(metric: AnyMetric, pairing: Pairing) -> AnyMetric:
+    """Return a metric that knows how outputs meet targets, where it reads them as classes or numbers.
+
+    Args:
+        metric: The metric.
+        pairing: How they meet.
+    """
+    if isinstance(metric, WholeMetric):
+        return replace(metric, pairing=pairing)
+    if kind_read_by(metric) is None:
+        return metric
+    measure: Callable[..., Any] = metric.measure
+    return replace(metric, measure=functools.partial(measure, pairing=pairing))
+
+
+def kind_read_by(found: Any) -> Kind | None:
+    """Return as what a loss or metric reads outputs and targets; None where it takes them as they are."""
+    if isinstance(found, WholeMetric):
+        return found.reads
+    function = found.measure if isinstance(found, Metric) else found
+    while isinstance(function, functools.partial):
+        function = function.func
+    return getattr(function, "reads", None)
+
+
+MEAN_IOU = _of_classes(class_scores.intersection_over_union)
+MACRO_F1 = _of_classes(class_scores.f1)
+BALANCED_ACCURACY = _of_classes(class_scores.recall)
+ROC_AUC = WholeMetric(RocAuc, reads="classes")
 ACCURACY = Metric(_correct)
 TOP5_ACCURACY = Metric(_correct_in_five)
 MEAN_SQUARED_ERROR = Metric(_squared_error, power_of_unit=2)

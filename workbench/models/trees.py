@@ -13,11 +13,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from workbench.errors import ExperimentError
 from workbench.models.stages import fit_stages
 from workbench.models.tree_configurations import BoostedTreesConfiguration, ForestConfiguration
 
 # A class that no tree of a forest voted for is unlikely, not impossible.
 MIN_PROBABILITY = 1e-3
+# By how much the score of a class that no sample of training has lies below all others: nearly exp(-16).
+_UNSEEN = 16.0
 _NODE_BUFFERS = ("feature", "threshold", "left", "right", "value")
 _BUFFERS = (*_NODE_BUFFERS, "roots", "start", "depth", "votes")
 
@@ -96,6 +99,11 @@ def grow_boosted(
     """Grow boosted trees, and yield all that there are after each round; see FittedConfiguration.grow."""
     from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
+    if targets.ndim > 1:
+        raise ExperimentError(
+            f"boosted trees predict one number for each sample, and the targets are of shape {targets.shape}",
+            field="model", next_step="Choose forest, or a network.",
+        )  # fmt: skip
     kind: Any = HistGradientBoostingRegressor if num_classes is None else HistGradientBoostingClassifier
     estimator: Any = kind(
         learning_rate=configuration.shrinkage,
@@ -129,16 +137,19 @@ def grow_forest(
 
 
 def _of_boosted(estimator: Any, num_classes: int | None) -> TreeEnsemble:
-    start = np.ravel(estimator._baseline_prediction)
-    num_outputs = num_classes or 1
-    is_binary = num_classes == 2
+    found = np.ravel(estimator._baseline_prediction)
+    places = _places_of(estimator, num_classes)
+    # With two classes scikit-learn keeps one score, that of the second.
+    scored = places[1:] if num_classes is not None and len(places) == 2 else places
+    start = np.full(num_classes or 1, found.min() - _UNSEEN)
+    start[places] = 0.0
+    start[scored] = found
     trees = []
     for of_iteration in estimator._predictors:
         for output, predictor in enumerate(of_iteration):
             nodes = predictor.nodes
-            value = np.zeros((len(nodes), num_outputs), dtype=np.float32)
-            # With two classes scikit-learn keeps one score, that of the second.
-            value[:, 1 if is_binary else output] = np.where(nodes["is_leaf"], nodes["value"], 0.0)
+            value = np.zeros((len(nodes), num_classes or 1), dtype=np.float32)
+            value[:, scored[output]] = np.where(nodes["is_leaf"], nodes["value"], 0.0)
             trees.append(
                 {
                     "feature": nodes["feature_idx"],
@@ -148,16 +159,23 @@ def _of_boosted(estimator: Any, num_classes: int | None) -> TreeEnsemble:
                     "value": value,
                 }
             )
-    return TreeEnsemble.of(trees, np.array([0.0, start[0]]) if is_binary else start, votes=False)
+    return TreeEnsemble.of(trees, start, votes=False)
+
+
+def _places_of(estimator: Any, num_classes: int | None) -> np.ndarray:
+    """Return the number of each class that an estimator has seen; of a regression the only output."""
+    return np.zeros(1, dtype=int) if num_classes is None else np.asarray(estimator.classes_).astype(int)
 
 
 def _of_forest(estimator: Any, num_classes: int | None) -> TreeEnsemble:
-    trees = []
+    trees, num_outputs = [], num_classes or estimator.n_outputs_
     for grown in estimator.estimators_:
         tree = grown.tree_
-        value = tree.value[:, 0, :]
+        value = tree.value[:, :, 0] if num_classes is None else tree.value[:, 0, :]
         if num_classes is not None:
-            value = value / value.sum(axis=1, keepdims=True)
+            shares = value / value.sum(axis=1, keepdims=True)
+            value = np.zeros((len(shares), num_classes))
+            value[:, _places_of(estimator, num_classes)] = shares
         trees.append(
             {
                 "feature": tree.feature,
@@ -167,7 +185,7 @@ def _of_forest(estimator: Any, num_classes: int | None) -> TreeEnsemble:
                 "value": (value / len(estimator.estimators_)).astype(np.float32),
             }
         )
-    return TreeEnsemble.of(trees, np.zeros(num_classes or 1), votes=num_classes is not None)
+    return TreeEnsemble.of(trees, np.zeros(num_outputs), votes=num_classes is not None)
 
 
 def _depth(left: np.ndarray, right: np.ndarray, roots: np.ndarray) -> int:

@@ -304,6 +304,7 @@ def _make_step(task: TrialTask) -> int:
     from workbench.training.clients import clients_of
     from workbench.training.device import join_trial
     from workbench.training.evaluation import measure_own
+    from workbench.training.first_batch import check_first_batch
     from workbench.training.loading import load_trial_data
     from workbench.training.source import WorkerBatch
 
@@ -328,6 +329,7 @@ def _make_step(task: TrialTask) -> int:
         if plan.workers_per_replica > 1:
             _check_division(task, parts.settings, plan)
         size = parts.settings.plan.micro_batch
+        check_first_batch(parts)
         parts.strategy.train(True)
         parts.strategy.forward_backward(
             WorkerBatch(parts.train, parts.train.all_indices[:size], micro_batch=size)
@@ -342,7 +344,7 @@ def _make_step(task: TrialTask) -> int:
         )
         for whole in parts.metrics.values():
             if isinstance(whole, WholeMetric):
-                whole.make().update(*kept[0])  # of a part of the samples it need not be computable
+                whole.begin().update(*kept[0])  # of a part of the samples it need not be computable
         for name, metric in means.items():
             metric.finish(float(totals[name]) / float(counts[name]))
     finally:

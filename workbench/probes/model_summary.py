@@ -199,10 +199,11 @@ def _describe(
     flops: float | None = None
     try:
         flops = count_step_flops(experiment, datasets, model, inputs, targets) / num_samples(inputs)
-    except (WorkbenchError, *needs_values()):
+    except needs_values():
         raise
     except Exception as error:  # a custom loss, or one that does not fit the model
-        problems.append(_loss_refused(experiment, error))
+        if not problems:  # which would repeat them
+            problems.append(_loss_refused(experiment, error))
     found = {
         "layers": [dataclasses.asdict(layer) for layer in layers],
         "num_parameters": sum(parameter.numel() for parameter in model.parameters()),
@@ -223,6 +224,8 @@ def _too_few_outputs(
     is_plain = datasets.task == "classification" and experiment.loss is None
     if not is_plain or getattr(outputs, "ndim", 0) != 2 or outputs.shape[1] >= datasets.num_outputs:
         return []
+    if outputs.shape[1] == 1 and datasets.num_outputs == 2:  # one score separates two classes
+        return []
     return [
         ExperimentError(
             f"returns {outputs.shape[1]} numbers and the data has {datasets.num_outputs} classes",
@@ -233,6 +236,11 @@ def _too_few_outputs(
 
 
 def _loss_refused(experiment: Experiment, error: Exception) -> ExperimentError:
+    if isinstance(error, WorkbenchError):
+        return ExperimentError(
+            f"the loss cannot take what the model returns: {error.problem}",
+            field=error.field, allowed=error.allowed, next_step=error.next_step,
+        )  # fmt: skip
     return ExperimentError(
         f"the loss cannot take what the model returns: {type(error).__name__}: {first_line_of(error)}",
         field="model" if experiment.loss is None else "loss",

@@ -32,8 +32,9 @@ from workbench.models.exits import check_task, joint
 from workbench.models.initialisation import initialise
 from workbench.models.lazy_modules import has_lazy, make_fake, set_up_lazy
 from workbench.models.low_rank import add_adapter
-from workbench.models.metrics import AnyMetric, mean_over_samples
+from workbench.models.metrics import AnyMetric, kind_read_by, mean_over_samples
 from workbench.models.own_steps import OwnSteps, call_with_batch, metrics_by_name, total_loss
+from workbench.models.pairing import Kind, Pairing, declared_class_dim
 from workbench.models.pretrained import load_pretrained
 from workbench.performance.flops import count_flops
 from workbench.performance.profiler import StepProfiler
@@ -72,7 +73,14 @@ class Parts:
     profiler: StepProfiler
     train: Source
     validation: Source
+    datasets: Datasets
+    """The data as it was loaded."""
     metrics: dict[str, AnyMetric]
+    pairing: Pairing
+    """How outputs meet targets."""
+    loss_kind: Kind | None
+    """As what the loss reads them; None for one of the user's own, which takes them as they are."""
+    makes_own_steps: bool
     objectives: tuple[Objective, ...]
     mixes_samples: bool
     """Whether the model normalises by statistics of the batch that it is given."""
@@ -112,13 +120,14 @@ def assemble(task: TrialTask, worker: Worker, profiler: StepProfiler | None = No
     profiler = profiler or StepProfiler(device.type)
     exchange = exchange_of(settings.plan, worker.num_replicas)
     privacy = privacy_budget(settings.training, len(datasets.train), settings.plan.global_batch)
+    pairing = pairing_of(experiment, datasets)
     steps = step_settings(
-        experiment, settings, datasets, mark=profiler.mark, exchange=exchange,
+        experiment, settings, datasets, pairing, mark=profiler.mark, exchange=exchange,
         hiding=None if privacy is None else privacy.hiding,
     )  # fmt: skip
     strategy = strategy_of(experiment, settings.plan.strategy)(steps)
     # Wrong objectives are refused before a model is built; of own steps only the model knows the metrics.
-    known = None if experiment.makes_own_steps else metrics_of(experiment, datasets)
+    known = None if experiment.makes_own_steps else metrics_of(experiment, datasets, pairing=pairing)
     model = build_trial_model(experiment, task.params, settings, datasets)
     model_bytes = sum(parameter.nbytes for parameter in model.parameters())
     metrics = metrics_of(experiment, datasets, model) if known is None else known
@@ -127,10 +136,14 @@ def assemble(task: TrialTask, worker: Worker, profiler: StepProfiler | None = No
     strategy.setup(model, optimizer_factory(settings.training, settings.lr, field=where), worker)
     # Replicas and stages begin with the same weights but must not drop the same units; tensor parts must.
     torch.manual_seed(task.seed + (worker.rank if settings.plan.tensor == 1 else worker.replica))
+    loaded = datasets
     if settings.training.augment is not None:
         datasets = augmented(datasets, settings.training.augment)
     train, validation, loaders = sources_of(datasets, device, settings.plan.loaders)
     return Parts(
+        datasets=loaded,
+        loss_kind=loss_kind_of(experiment, datasets),
+        makes_own_steps=experiment.makes_own_steps,
         worker=worker,
         settings=settings,
         strategy=strategy,
@@ -139,6 +152,7 @@ def assemble(task: TrialTask, worker: Worker, profiler: StepProfiler | None = No
         train=train,
         validation=validation,
         metrics=metrics,
+        pairing=pairing,
         objectives=experiment.objectives,
         mixes_samples=bool(normalisations(model)),
         model_bytes=model_bytes,
@@ -149,7 +163,11 @@ def assemble(task: TrialTask, worker: Worker, profiler: StepProfiler | None = No
 
 
 def step_settings(
-    experiment: Experiment, settings: TrialSettings, datasets: Datasets, **others: Any
+    experiment: Experiment,
+    settings: TrialSettings,
+    datasets: Datasets,
+    pairing: Pairing | None = None,
+    **others: Any,
 ) -> StepSettings:
     """Return what a strategy must know about the steps of a trial.
 
@@ -157,12 +175,13 @@ def step_settings(
         experiment: The experiment.
         settings: What follows from it for the trial.
         datasets: What is trained on.
+        pairing: How outputs meet targets; None for what follows from the experiment and the data.
         **others: Fields of the result that follow from neither.
     """
     training, groups = settings.training, settings.training.parameter_groups
     steps_per_epoch = num_batches(len(datasets.train), settings.plan.global_batch)
     return StepSettings(
-        loss=loss_of(experiment, datasets),
+        loss=loss_of(experiment, datasets, pairing),
         precision=settings.plan.precision,
         gradient_hook=gradient_hook_of(training),
         clip_norm=training.clip_norm,
@@ -339,21 +358,74 @@ def count_step_flops(
     return count_flops(model, loss_of(experiment, datasets), inputs, targets, call_model)
 
 
-def loss_of(experiment: Experiment, datasets: Datasets) -> Callable[..., torch.Tensor]:
-    """Return the loss that an experiment names, else the one that the model returns, or that of its task."""
-    named = joint(load_loss(_function(experiment.loss, "loss"), datasets.task))
+def pairing_of(experiment: Experiment, datasets: Datasets) -> Pairing:
+    """Return what is known of outputs and targets before a model has returned any.
+
+    Args:
+        experiment: The experiment.
+        datasets: Its data.
+    """
+    component = experiment.trained
+    assert component is not None
+    has_classes = datasets.task in ("classification", "language_model")
+
+    def declared() -> int | None:
+        return declared_class_dim(component.load(field="model")) if component.is_reference else -1
+
+    return Pairing(
+        task=datasets.task,
+        num_outputs=datasets.num_outputs if has_classes else None,
+        target_shape=datasets.target_shape,
+        model=component.title,
+        data=datasets.name,
+        declared=declared,
+    )
+
+
+def loss_of(
+    experiment: Experiment, datasets: Datasets, pairing: Pairing | None = None
+) -> Callable[..., torch.Tensor]:
+    """Return the loss that an experiment names, else the one that the model returns, or that of its task.
+
+    Args:
+        experiment: The experiment.
+        datasets: Its data.
+        pairing: How outputs meet targets; None for what follows from the two.
+    """
+    pairing = pairing or pairing_of(experiment, datasets)
+    named = joint(load_loss(_function(experiment.loss, "loss"), datasets.task, pairing=pairing))
     if experiment.loss is not None:
         return named
 
     def returned_or_usual(outputs: Any, targets: Any) -> torch.Tensor:
         returned = loss_in(outputs)
-        return named(outputs, targets) if returned is None else returned
+        if returned is None:
+            pairing.returns_outputs = True
+        # A model that squeezes its outputs returns a single number for a single sample, which is no loss.
+        is_output = pairing.returns_outputs and isinstance(outputs, torch.Tensor)
+        return named(outputs, targets) if returned is None or is_output else returned
 
     return returned_or_usual
 
 
+def loss_kind_of(experiment: Experiment, datasets: Datasets) -> Kind | None:
+    """Return as what the loss that an experiment names, or that of its task, reads outputs and targets.
+
+    Args:
+        experiment: The experiment.
+        datasets: Its data.
+    """
+    if experiment.makes_own_steps:
+        return None
+    return kind_read_by(load_loss(_function(experiment.loss, "loss"), datasets.task))
+
+
 def metrics_of(
-    experiment: Experiment, datasets: Datasets, model: nn.Module | None = None
+    experiment: Experiment,
+    datasets: Datasets,
+    model: nn.Module | None = None,
+    *,
+    pairing: Pairing | None = None,
 ) -> dict[str, AnyMetric]:
     """Return what is measured on validation, by name.
 
@@ -361,16 +433,19 @@ def metrics_of(
         experiment: Names metrics, or leaves those that are usual for the task; the loss is always measured.
         datasets: The data.
         model: What is trained; own steps state their metrics when they evaluate two samples.
+        pairing: How outputs meet targets; None for what follows from experiment and data.
 
     Raises:
         ExperimentError: If an objective or a constraint names nothing that is measured.
     """
-    metrics = _metrics_of(experiment, datasets, model)
+    metrics = _metrics_of(experiment, datasets, model, pairing or pairing_of(experiment, datasets))
     check_objectives(experiment, metrics)
     return metrics
 
 
-def _metrics_of(experiment: Experiment, datasets: Datasets, model: nn.Module | None) -> dict[str, AnyMetric]:
+def _metrics_of(
+    experiment: Experiment, datasets: Datasets, model: nn.Module | None, pairing: Pairing
+) -> dict[str, AnyMetric]:
     if isinstance(model, OwnSteps):
         batch = _few_samples(datasets.validation)
         model.eval()
@@ -379,8 +454,8 @@ def _metrics_of(experiment: Experiment, datasets: Datasets, model: nn.Module | N
         model.train()
         return {**metrics_by_name(names)}
     named = {item.short_name: _function(item, "metrics") for item in experiment.own_metrics}
-    chosen = load_metrics(named or None, datasets.task, target_scale=datasets.target_scale)
-    return {"loss": mean_over_samples(loss_of(experiment, datasets))} | chosen
+    chosen = load_metrics(named or None, datasets.task, target_scale=datasets.target_scale, pairing=pairing)
+    return {"loss": mean_over_samples(loss_of(experiment, datasets, pairing))} | chosen
 
 
 def _function(component: Component | None, field: str) -> Any:

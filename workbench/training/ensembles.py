@@ -89,8 +89,7 @@ class _Score:
             outputs = outputs.clamp_min(torch.finfo(outputs.dtype).tiny).log()
         outputs = outputs.float()
         if isinstance(self._metric, WholeMetric):
-            found = outputs.argmax(dim=-1) if self._metric.reads_classes else outputs
-            return self._metric.compute([(found, targets)])
+            return self._metric.compute([(outputs, targets)])
         with torch.inference_mode():
             total, count = self._metric.measure(outputs, targets)
         return self._metric.finish(float(total) / float(count))

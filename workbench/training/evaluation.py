@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
@@ -10,7 +9,8 @@ import numpy as np
 import torch
 
 from workbench.models.calls import map_tensors, output_in
-from workbench.models.metrics import AnyMetric, Metric, WholeMetric
+from workbench.models.metrics import AnyMetric, Metric, WholeMetric, predicted_classes
+from workbench.models.pairing import Pairing
 from workbench.strategies.strategy import StatisticsRenewing, Strategy, Worker
 from workbench.training.source import Source, WorkerBatch
 
@@ -50,7 +50,7 @@ def evaluate(
     whole = {name: metric for name, metric in metrics.items() if isinstance(metric, WholeMetric)}
     means = {name: metric for name, metric in metrics.items() if isinstance(metric, Metric)}
     kept: list[tuple[Any, Any]] | None = [] if whole else None
-    keeps_classes = all(metric.reads_classes for metric in whole.values())
+    keeps_classes = whole_classes(whole)
     strategy.train(False)
     totals, counts = measure_own(
         strategy, source, means, source.all_indices, batch=batch, worker=worker, kept=kept,
@@ -65,8 +65,23 @@ def evaluate(
     return {name: values[name] for name in metrics}
 
 
-def _in_single_precision(outputs: Any) -> Any:
-    """Return outputs for metrics: what is computed of half precision would have three digits."""
+def whole_classes(metrics: Mapping[str, WholeMetric]) -> Pairing | None:
+    """Return how outputs meet targets where all of some metrics need no more than the predicted classes.
+
+    Args:
+        metrics: Metrics of a whole set, by name.
+    """
+    if not metrics or not all(metric.reads_classes for metric in metrics.values()):
+        return None
+    return next(iter(metrics.values())).pairing
+
+
+def in_single_precision(outputs: Any) -> Any:
+    """Return outputs for metrics: what is computed of half precision would have three digits.
+
+    Args:
+        outputs: What a model returned.
+    """
 
     def convert(values: torch.Tensor) -> torch.Tensor:
         return values.float() if values.dtype in (torch.bfloat16, torch.float16) else values
@@ -134,7 +149,7 @@ def measure_own(
     batch: int,
     worker: Worker,
     kept: list[tuple[Any, Any]] | None = None,
-    keeps_classes: bool = False,
+    keeps_classes: Pairing | None = None,
 ) -> tuple[dict[str, torch.Tensor], dict[str, int | torch.Tensor]]:
     """Measure metrics on one worker's part of some samples.
 
@@ -146,7 +161,7 @@ def measure_own(
         batch: Samples at once.
         worker: Which worker this is.
         kept: Receives the outputs and targets of each batch, on the CPU.
-        keeps_classes: Whether it receives predicted classes in place of outputs.
+        keeps_classes: How outputs meet targets, where it receives predicted and right classes in their place.
 
     Returns:
         By metric, a total and of how many it is; a worker without samples has no totals.
@@ -160,11 +175,12 @@ def measure_own(
         outputs = strategy.predict(inputs)
         if weight == 0.0 or outputs is None:  # another worker of the replica has them
             continue
-        outputs = _in_single_precision(outputs)
+        outputs = in_single_precision(outputs)
         if kept is not None:
-            to_cpu = functools.partial(map_tensors, torch.Tensor.cpu)
-            found = output_in(outputs)
-            kept.append((to_cpu(found.argmax(dim=-1) if keeps_classes else found), to_cpu(targets)))
+            pair = output_in(outputs), targets
+            if keeps_classes is not None:
+                pair = predicted_classes(outputs, targets, keeps_classes, "a metric")
+            kept.append(map_tensors(torch.Tensor.cpu, pair))
         with torch.inference_mode():
             for name, metric in metrics.items():
                 total, count = metric.measure(outputs, targets)

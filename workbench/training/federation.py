@@ -30,6 +30,7 @@ from workbench.training.client_evaluation import evaluate_clients
 from workbench.training.client_rounds import RoundResult, Rounds
 from workbench.training.clients import clients_of
 from workbench.training.device import join_trial
+from workbench.training.first_batch import check_first_batch
 from workbench.training.loading import load_trial_data
 from workbench.training.outcome import Outcome, diverged
 from workbench.training.task import TrialTask
@@ -55,6 +56,7 @@ def federate(task: TrialTask, report: Report) -> Outcome:
     try:
         parts = assemble(task, worker)
         try:
+            check_first_batch(parts)
             return _Federation(task, parts, report, started_s).run()
         finally:
             parts.close()

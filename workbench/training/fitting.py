@@ -27,7 +27,7 @@ from workbench.planning.settings import TrialSettings, fitted_of
 from workbench.strategies.group import Group
 from workbench.strategies.strategy import Worker
 from workbench.training import checkpoint
-from workbench.training.assembly import metrics_of, trial_settings
+from workbench.training.assembly import metrics_of, pairing_of, trial_settings
 from workbench.training.evaluation import Predictor, evaluate
 from workbench.training.loading import load_trial_data
 from workbench.training.outcome import Outcome, diverged
@@ -104,7 +104,8 @@ class _Fitting:
         self._task, self._configuration, self._datasets = task, configuration, datasets
         self._report, self._settings = report, settings
         self._epochs = settings.training.epochs
-        self._metrics = metrics_of(task.experiment, datasets)
+        self._pairing = pairing_of(task.experiment, datasets)
+        self._metrics = metrics_of(task.experiment, datasets, pairing=self._pairing)
         self._worker = Worker(0, 1, torch.device("cpu"), Group(0, 1, torch.device("cpu"), None))
         self._validation = Source(datasets.validation, torch.device("cpu"))
         self._began_s = perf_counter()
@@ -113,6 +114,7 @@ class _Fitting:
     def run(self) -> Outcome:
         task, num_train = self._task, len(self._datasets.train)
         inputs, targets = _all_of(self._datasets.train)
+        targets = self._pairing.fitted(targets)
         planned = TrialPlanned(
             trial=task.trial,
             attempt=task.attempt,

@@ -28,6 +28,7 @@ from workbench.training import checkpoint
 from workbench.training.assembly import Parts, assemble
 from workbench.training.device import HeldMemory, join_trial
 from workbench.training.evaluation import evaluate, renew_statistics
+from workbench.training.first_batch import check_first_batch
 from workbench.training.loaders import named_losses
 from workbench.training.mirror import take_over
 from workbench.training.model_costs import ModelCosts
@@ -61,6 +62,7 @@ def train(task: TrialTask, report: Report) -> Outcome:
         try:
             parts = assemble(task, worker)
             try:
+                check_first_batch(parts)
                 return _Loop(task, parts, report, started_s).run()
             finally:
                 parts.close()

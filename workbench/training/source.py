@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -57,6 +57,7 @@ class Source:
         self.epoch = self.seed = 0
         """Of what is drawn at random for the samples."""
         self.all_indices = np.arange(len(split))
+        self._checks: list[Callable[[Any], None]] = []
         if device.type == "cuda" and isinstance(split, ArraySplit) and _num_bytes(split) <= RESIDENT_BYTES:
             inputs, targets = self._move(np.array(split.inputs)), self._move(np.array(split.targets))
             self._resident = Resident(inputs, targets)
@@ -66,6 +67,14 @@ class Source:
 
     def __len__(self) -> int:
         return len(self.all_indices)
+
+    def look_at_targets(self, check: Callable[[Any], None]) -> None:
+        """Have the targets of all batches to come looked at, before they leave the CPU.
+
+        Args:
+            check: Takes a tensor or an array, and raises an error if something is wrong with it.
+        """
+        self._checks.append(check)
 
     def batches(
         self, *, global_batch: int, epoch: int, seed: int, start: int = 0, sample_rate: float | None = None
@@ -126,6 +135,9 @@ class Source:
     def move(self, batch: tuple[Any, Any]) -> tuple[Any, Any]:
         """Return (inputs, targets) as tensors on the device."""
         inputs, targets = batch
+        if isinstance(targets, np.ndarray | Tensor):
+            for check in self._checks:
+                check(targets)
         return self._move(inputs), self._move(targets)
 
     def _move(self, values: Any) -> Any:

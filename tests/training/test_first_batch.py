@@ -1,0 +1,262 @@
+"""What does not fit together ends a trial before its first step, and `check` says the same."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.data import Dataset, TensorDataset, random_split
+
+from workbench.errors import DataError, WorkbenchError
+from workbench.events import TrialEnded, TrialReported
+from workbench.experiment import Experiment
+from workbench.probes.first_step import try_first_steps
+from workbench.training import TrialTask, run_trial
+
+NUM_TRAIN, NUM_VALIDATION = 40, 20
+GENERATOR = torch.Generator().manual_seed(0)
+INPUTS = torch.randn(NUM_TRAIN + NUM_VALIDATION, 6, generator=GENERATOR)
+CLASSES = (INPUTS[:, 0] > 0).long() + (INPUTS[:, 1] > 0).long()
+NUMBERS = INPUTS[:, :4].sin()
+
+
+class Net(nn.Module):
+    """One layer whose outputs take another form."""
+
+    def __init__(self, num_outputs: int, form: Callable[[Tensor], Any]) -> None:
+        super().__init__()
+        self.layer, self.form = nn.Linear(6, num_outputs), form
+
+    def forward(self, inputs: Tensor) -> Any:
+        return self.form(self.layer(inputs))
+
+
+class Lazy(Dataset):
+    """Samples whose targets are known only when they are read."""
+
+    def __init__(self, inputs: Tensor, targets: Tensor) -> None:
+        self.inputs, self.targets = inputs, targets
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        return self.inputs[index], self.targets[index]
+
+
+def experiment(
+    targets: Any, *, num_outputs: int, task: str = "classification", num_classes: int = 3,
+    form: Callable[[Tensor], Any] = lambda outputs: outputs, kind: Any = TensorDataset, **fields: Any,
+) -> Experiment:  # fmt: skip
+    def load(options: Any) -> Any:
+        return (
+            kind(INPUTS[:NUM_TRAIN], targets[:NUM_TRAIN]),
+            kind(INPUTS[NUM_TRAIN:], targets[NUM_TRAIN:]),
+        )
+
+    def build(config: Any) -> nn.Module:
+        return Net(num_outputs, form)
+
+    data = {"name": load, "task": task} | ({} if task == "regression" else {"num_outputs": num_classes})
+    return Experiment(**{
+        "model": build, "data": data, "objectives": [{"metric": "val_loss", "goal": "minimize"}],
+        "training": {"epochs": 1, "global_batch": 10, "lr": 0.05}, "plan": {"micro_batch": 10},
+    } | fields)  # fmt: skip
+
+
+def train(folder: Path, asked: Experiment) -> tuple[TrialEnded, int]:
+    """Return how a trial ended, and how many reports it made."""
+    objects = folder / "objects"
+    objects.mkdir()
+    for sha256, payload in asked.payloads().items():
+        (objects / sha256).write_bytes(payload)
+    reports: list[Any] = []
+
+    def report(event: Any) -> bool:
+        reports.append(event)
+        return False
+
+    task = TrialTask(
+        str(folder), 0, 0, asked.model_dump_json(), objects=str(objects), folder=str(folder / "trial")
+    )
+    ended = run_trial(task, report)
+    return ended, sum(isinstance(event, TrialReported) for event in reports)
+
+
+def broken(values: Tensor, value: float, place: int) -> Tensor:
+    """Return values with another one in a place that the first batches do not reach."""
+    values = values.clone()
+    values[place] = value
+    return values
+
+
+def squared(outputs: Tensor, targets: Tensor) -> Tensor:
+    return (outputs - targets).square().mean()
+
+
+def share_right(outputs: Tensor, targets: Tensor) -> Tensor:
+    return (outputs.argmax(1) == targets).float().mean()
+
+
+def share_right_of_numpy(outputs: Tensor, targets: Tensor) -> float:
+    return float((outputs.argmax(1).numpy() == targets.numpy()).mean())
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
+    "transposed": (
+        {"targets": NUMBERS, "num_outputs": 4, "task": "regression", "form": lambda outputs: outputs.T},
+        "model", r"shape \(4, 10\).*shape \(10, 4\)",
+    ),
+    "transposed, as many samples as outputs": (
+        {"targets": NUMBERS, "num_outputs": 4, "task": "regression", "form": lambda outputs: outputs.T,
+         "plan": {"micro_batch": 4}, "training": {"epochs": 1, "global_batch": 4}},
+        "model", r"shape \(4, 3\).*shape \(3, 4\)",
+    ),
+    "classes in one of two dimensions": (
+        {"targets": torch.zeros(60, 3, dtype=torch.long), "num_outputs": 9,
+         "form": lambda outputs: outputs.reshape(-1, 3, 3)},
+        "model", "in two ways",
+    ),
+    "labels from 1": ({"targets": CLASSES + 1, "num_outputs": 3}, "data", "Subtract 1"),
+    "one wrong label": ({"targets": broken(CLASSES, 7, 33), "num_outputs": 3}, "data", "sample 33"),
+    "one wrong label of validation": (
+        {"targets": broken(CLASSES, -1, 59), "num_outputs": 3}, "data", "validation.*sample 19"
+    ),
+    "one NaN": (
+        {"targets": broken(NUMBERS, math.nan, 33), "num_outputs": 4, "task": "regression"}, "data",
+        "sample 33",
+    ),
+    "several classes of a sample": (
+        {"targets": (NUMBERS[:, :3] > 0).float(), "num_outputs": 3,
+         "loss": functional.binary_cross_entropy_with_logits},
+        "metrics.accuracy", "of your own",
+    ),
+    "a loss that broadcasts": (
+        {"targets": NUMBERS[:, 0], "num_outputs": 1, "task": "regression", "loss": squared}, "loss",
+        r"each other.*outputs\.squeeze\(1\)",
+    ),
+    "a metric that broadcasts": (
+        {"targets": CLASSES[:, None], "num_outputs": 3, "metrics": [share_right]}, "metrics.share_right",
+        r"each other.*targets\.squeeze\(1\)",
+    ),
+    "a metric of numpy that broadcasts": (
+        {"targets": CLASSES[:, None], "num_outputs": 3, "metrics": [share_right_of_numpy]},
+        "metrics.share_right_of_numpy", r"each other",
+    ),
+    "a loss of torch that cannot take the targets": (
+        {"targets": CLASSES[:, None], "num_outputs": 3, "loss": functional.cross_entropy}, "loss",
+        r"outputs of shape \(10, 3\).*targets of shape \(10, 1\)",
+    ),
+    "a vector as a loss": (
+        {"targets": NUMBERS, "num_outputs": 4, "task": "regression",
+         "loss": lambda outputs, targets: (outputs - targets).square().mean(1)},
+        "loss", r"shape \(10,\)",
+    ),
+    "whole outputs": (
+        {"targets": CLASSES, "num_outputs": 3, "form": lambda outputs: outputs.argmax(1)}, "model",
+        "before argmax",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_trial_ends_before_its_first_step_where_something_does_not_fit(name: str, tmp_path: Path) -> None:
+    fields, field, said = REFUSED[name]
+    ended, num_reports = train(tmp_path, experiment(**fields))
+    assert (ended.state, num_reports) == ("failed", 0)
+    assert (ended.message or "").startswith(f"{field}: ")
+    assert re.search(said, ended.message or "", re.DOTALL), ended.message
+    assert not (tmp_path / "trial" / "checkpoints").exists()
+
+
+def test_check_says_the_same() -> None:
+    with pytest.raises(WorkbenchError, match=r"shape \(4, 10\)") as caught:
+        try_first_steps(experiment(**REFUSED["transposed"][0]))
+    assert caught.value.field == "model"
+    with pytest.raises(DataError, match="sample 33"):
+        try_first_steps(experiment(**REFUSED["one wrong label"][0]))
+
+
+@pytest.mark.parametrize(("targets", "task"), [
+    (broken(CLASSES, 7, 33), "classification"), (broken(NUMBERS[:, 0], math.nan, 33), "regression"),
+])  # fmt: skip
+def test_targets_that_are_not_in_memory_are_refused_by_the_first_batch_that_has_them(
+    targets: Tensor, task: str, tmp_path: Path
+) -> None:
+    num_outputs = 3 if task == "classification" else 1
+    asked = experiment(targets, num_outputs=num_outputs, task=task, kind=Lazy)
+    ended, num_reports = train(tmp_path, asked)
+    assert (ended.state, num_reports) == ("failed", 0)
+    assert "of the batch" in (ended.message or "")
+
+
+ACCEPTED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "a column": (
+        {"targets": CLASSES[:, None], "num_outputs": 3}, {"targets": CLASSES, "num_outputs": 3}
+    ),
+    "one-hot": (
+        {"targets": functional.one_hot(CLASSES, 3), "num_outputs": 3}, {"targets": CLASSES, "num_outputs": 3}
+    ),
+    "floats": ({"targets": CLASSES.float(), "num_outputs": 3}, {"targets": CLASSES, "num_outputs": 3}),
+    "squeezed": (
+        {"targets": NUMBERS[:, 0], "num_outputs": 1, "task": "regression",
+         "form": lambda outputs: outputs.squeeze()},
+        {"targets": NUMBERS[:, :1], "num_outputs": 1, "task": "regression"},
+    ),
+    "squeezed, one sample at a time": (
+        {"targets": NUMBERS[:, 0], "num_outputs": 1, "task": "regression", "plan": {"micro_batch": 1},
+         "form": lambda outputs: outputs.squeeze()},
+        {"targets": NUMBERS[:, :1], "num_outputs": 1, "task": "regression", "plan": {"micro_batch": 1}},
+    ),
+    "a class of torch": (
+        {"targets": CLASSES, "num_outputs": 3, "loss": "torch.nn:CrossEntropyLoss"},
+        {"targets": CLASSES, "num_outputs": 3},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ACCEPTED)
+def test_another_form_of_the_same_targets_trains_the_same(name: str, tmp_path: Path) -> None:
+    found = []
+    for number, fields in enumerate(ACCEPTED[name]):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        ended, _ = train(folder, experiment(**fields))
+        assert ended.state == "complete", ended.message
+        found.append({key: value for key, value in ended.values.items() if key[:3] in ("val", "tra")})
+    assert found[0] == pytest.approx(found[1], rel=1e-5)
+
+
+@pytest.mark.parametrize("kind", [pd.DataFrame, pd.Series])
+def test_a_table_is_not_a_data_set(kind: Any, tmp_path: Path) -> None:
+    frame = pd.DataFrame({"x": [1.0, 2.0], "target": [0, 1]})
+    asked = experiment(CLASSES, num_outputs=3, kind=lambda *_: frame if kind is pd.DataFrame else frame["x"])
+    ended, _ = train(tmp_path, asked)
+    assert "of pandas, of which the inputs and the target cannot be told apart" in (ended.message or "")
+
+
+def test_targets_of_a_part_of_a_data_set_are_numbered_as_it_numbers_them() -> None:
+    from workbench.data.known_targets import known_targets
+    from workbench.data.splits import MapSplit
+
+    part, _ = random_split(TensorDataset(INPUTS, CLASSES), [40, 20], torch.Generator().manual_seed(1))
+    split: Any = MapSplit(part)
+    found = known_targets(split)
+    assert found is not None
+    assert found.tolist() == [int(split.batch([index])[1]) for index in range(40)]
+    pairs: Any = [(row, int(number)) for row, number in zip(INPUTS, CLASSES, strict=True)]
+    named: Any = [{"x": row, "labels": number} for row, number in pairs]
+    for samples in (pairs, named):
+        found = known_targets(MapSplit(samples))
+        assert found is not None
+        assert found.tolist() == CLASSES.tolist()
+    read: Any = Lazy(INPUTS, CLASSES)
+    assert known_targets(MapSplit(read)) is None

@@ -1,0 +1,136 @@
+"""What can be known before the first step: whether outputs, targets, loss and metrics fit together.
+
+The outputs of a few validation samples are computed once, without gradients, and every loss and metric is
+applied to them. All targets that lie in memory are looked at; others are, whenever they are read.
+"""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from typing import Any
+
+import torch
+
+from workbench.data import Split
+from workbench.data.known_targets import known_targets
+from workbench.errors import WorkbenchError
+from workbench.models.calls import loss_in, map_tensors, output_in
+from workbench.models.metrics import AnyMetric, WholeMetric, kind_read_by
+from workbench.models.own_functions import check_function
+from workbench.models.pairing import Kind
+from workbench.training.assembly import Parts
+from workbench.training.evaluation import in_single_precision
+from workbench.training.source import Source, WorkerBatch
+
+_NUM_SAMPLES = 16
+"""Samples that are computed; fewer where a micro batch has fewer, but two at least."""
+_checked: dict[str, tuple[weakref.ref[Split], object]] = {}
+"""The splits whose targets were looked at, by part: trials of a run on a warm worker share them."""
+
+
+def check_first_batch(parts: Parts) -> None:
+    """Refuse outputs and targets that loss and metrics cannot compare, before the first step.
+
+    Args:
+        parts: Everything that the loop of the trial needs.
+
+    Raises:
+        WorkbenchError: If they cannot; it states both shapes and what to change.
+    """
+    if parts.makes_own_steps:
+        return
+    size = min(len(parts.validation), max(2, min(_NUM_SAMPLES, parts.settings.plan.micro_batch)))
+    parts.strategy.train(False)
+    try:
+        with torch.random.fork_rng(devices=[]):
+            outputs, targets = _compare(parts, size)
+            # With as many samples as another dimension has, it does not show which of the two comes first.
+            is_alone = parts.worker.workers_per_replica == 1  # else not all of them see the outputs
+            if is_alone and size > 2 and size in _sizes(outputs, targets):
+                _compare(parts, size - 1)
+    finally:
+        parts.strategy.train(True)
+    if outputs is None:  # another worker of the replica has them
+        return
+    returns_loss = loss_in(outputs) is not None and not parts.pairing.returns_outputs
+    _check_targets(parts, None if returns_loss else parts.loss_kind)
+
+
+def _compare(parts: Parts, num_samples: int) -> tuple[Any, Any]:
+    """Apply loss and metrics to some samples; return outputs and targets."""
+    source = parts.validation
+    batch = WorkerBatch(source, source.all_indices[:num_samples], micro_batch=num_samples)
+    [(inputs, targets, _)] = [each for whole in source.ahead([batch]) for each in whole]
+    try:
+        outputs = parts.strategy.predict(inputs)
+    except WorkbenchError:
+        raise
+    except Exception:  # of the model: the training meets it where it belongs
+        outputs = None
+    if outputs is None:
+        return None, targets
+    outputs = in_single_precision(outputs)
+    with torch.inference_mode():
+        for name, metric in parts.metrics.items():
+            _apply(name, metric, parts, outputs, targets)
+    return outputs, targets
+
+
+def _sizes(outputs: Any, targets: Any) -> set[int]:
+    tensors = [each for each in (output_in(outputs), targets) if isinstance(each, torch.Tensor)]
+    return {size for each in tensors for size in each.shape[1:]}
+
+
+def _apply(name: str, metric: AnyMetric, parts: Parts, outputs: Any, targets: Any) -> None:
+    """Apply a metric to a batch; where it is the user's own, find out whether it broadcasts."""
+    is_loss = name == "loss"
+    try:
+        if isinstance(metric, WholeMetric):
+            metric.begin().update(*map_tensors(torch.Tensor.cpu, (output_in(outputs), targets)))
+        elif kind_read_by(metric) or (is_loss and parts.loss_kind):
+            metric.measure(outputs, targets)
+        else:
+            what, field = ("the loss", "loss") if is_loss else (name, f"metrics.{name}")
+            check_function(metric.measure, outputs, targets, name=what, field=field)
+    except WorkbenchError as error:
+        if is_loss or kind_read_by(metric) is None:
+            raise
+        others = "Or name other metrics, such as one of your own, which receives both as they are."
+        step = f"{error.next_step} {others}" if error.next_step else others
+        raise type(error)(
+            error.problem, field=f"metrics.{name}", allowed=error.allowed, next_step=step
+        ) from error
+
+
+def _check_targets(parts: Parts, loss_kind: Kind | None) -> None:
+    """Look at all targets that are in memory, and have others looked at when they are read."""
+    kinds = {loss_kind, *map(kind_read_by, parts.metrics.values())}
+    # What a loss of the user's own does with numbers that are not finite is up to it.
+    of_validation: tuple[Kind, ...] = (("classes",) if "classes" in kinds else ()) + (
+        ("numbers",) if loss_kind == "numbers" else ()
+    )
+    of_train: tuple[Kind, ...] = () if loss_kind is None else (loss_kind,)
+    for part, split, source, read in (
+        ("train", parts.datasets.train, parts.train, of_train),
+        ("validation", parts.datasets.validation, parts.validation, of_validation),
+    ):
+        if read:
+            _check_part(parts, part, split, source, read)
+
+
+def _check_part(parts: Parts, part: str, split: Split, source: Source, kinds: tuple[Kind, ...]) -> None:
+    pairing = parts.pairing
+    about = (kinds, pairing.form, pairing.num_scores)
+    last = _checked.get(part)
+    if last is not None and last[0]() is split and last[1] == about:
+        return
+    targets = known_targets(split)
+    for kind in kinds:
+        check = functools.partial(pairing.check_targets, kind=kind)
+        if targets is None:
+            source.look_at_targets(check)
+        else:
+            check(targets, where=part)
+    if targets is not None:
+        _checked[part] = weakref.ref(split), about
