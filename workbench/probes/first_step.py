@@ -8,7 +8,6 @@ settings fit together is left to the checks before this one.
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import resource
 import signal
@@ -26,6 +25,7 @@ from pydantic import JsonValue
 from workbench.errors import ExperimentError, WorkbenchError
 from workbench.events import Event, TrialReported
 from workbench.experiment import Experiment
+from workbench.experiment.trial_value import find_divergence
 from workbench.formatting import format_params
 from workbench.probes.child_process import NoAnswerInTimeError, answer, query
 from workbench.probes.first_step_failures import FirstStepFailure, describe_failures
@@ -54,7 +54,8 @@ class _Findings:
         outcome: Whether the step was made, or why it is not known whether it can be.
         unreported: Objectives that the first report of a train function lacks.
         reported: The names in that report.
-        not_finite: Objectives that are NaN or infinite in the first report of a train function or program.
+        not_finite: Objectives that are NaN or infinite, and metrics with a limit that are NaN, in the first
+            report of a train function or program.
         num_empty_clients: Clients of a federation that hold no training sample.
     """
 
@@ -208,7 +209,9 @@ def _try(task: TrialTask) -> _Findings:
                 field="objectives", allowed=list(values),
                 next_step=f"Return {', '.join(lacking)} as well, or name what is returned as the objective.",
             ) from None  # fmt: skip
-        infinite = tuple(name for name in wanted if not math.isfinite(values.get(name, 0.0)))
+        infinite = tuple(
+            name for name, value in values.items() if find_divergence(task.experiment, {name: value})
+        )
         return _Findings("fine", unreported=lacking, reported=tuple(values), not_finite=infinite)
     except _OutOfTimeError:
         return _Findings("out of time")

@@ -8,13 +8,13 @@ reports that pass is left to the worker.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable
 
 from workbench.events import Event, TrialReported
 from workbench.experiment import Experiment
 from workbench.experiment.goals import MeanLast
+from workbench.experiment.trial_value import find_divergence
 
 NUM_FREE = 1000
 """Reports of an attempt that pass whatever their rate; a curve of as many points looks whole."""
@@ -53,6 +53,7 @@ class ReportThinning:
         self._num_free = num_free
         self.num_left_out = 0
         self._early_stop = experiment.early_stop
+        self._experiment = experiment
         self._objectives = [item.metric for item in experiment.objectives]
         self._tails = {
             item.metric: item.value.mean_last
@@ -110,7 +111,7 @@ class ReportThinning:
         return self._clock() - self._passed_s >= min(max(interval_s, SHORTEST_S), LONGEST_S)
 
     def _is_finite(self, report: TrialReported) -> bool:
-        return all(math.isfinite(report.values.get(metric, 0.0)) for metric in self._objectives)
+        return find_divergence(self._experiment, report.values) is None
 
     def _is_judged(self, report: TrialReported) -> bool:
         """Return whether a pruner will judge the report."""
