@@ -38,7 +38,7 @@ _LIMITS = {
 _NUM_LISTED = 64
 _PRINTED = (
     r"(?:Intermediate|Final) result: (?P<default>[^\s{]+)",
-    r"(?:Intermediate|Final) result: \{.*?['\"]default['\"]: *(?P<default>[^\s,}]+)",
+    r"(?:Intermediate|Final) result: \{.*?\bdefault\W: *(?P<default>[^\s,}]+)",
 )
 """What nni prints of a number, or of a mapping with one, that is reported where none of its experiments runs.
 
