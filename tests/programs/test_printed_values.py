@@ -119,6 +119,9 @@ def test_what_is_not_one_number_is_not_read_and_neither_are_its_parts(written: s
         ("np.int64(3)", 3.0),
         ("tensor(3.)", 3.0),
         ("tensor(1.2e-05, dtype=torch.float64)", 1.2e-5),
+        ("1.#QNAN", math.nan),
+        ("-1.#IND", math.nan),
+        ("-nan(ind)", math.nan),
     ],
 )
 def test_a_final_nan_is_read_as_one(written: str, number: float) -> None:
@@ -140,6 +143,10 @@ def test_a_final_nan_is_read_as_one(written: str, number: float) -> None:
         ("loss tensor(0.25, device='cuda:0') acc tensor(0.5)", {"loss": 0.25, "acc": 0.5}),
         ("Namespace(lr=0.1, epochs=3)", {"lr": 0.1, "epochs": 3}),
         ("cpu: 35% gpu: 20", {"cpu": 35, "gpu": 20}),
+        ("Name: 0, Length: 3, dtype: float64", {}),
+        ("lr: 1.#INF f1: -1.#INF00", {"lr": math.inf, "f1": -math.inf}),
+        ("loss: 2.5*10^-3 lr: 10^-4 a: 2.5\u00d710 b: 3 \u00b7 10 c: 2**3 acc: 0.5", {"acc": 0.5}),
+        ("loss: 0.25\u00b10.01 acc: 0.5 +- 0.1 f1: 0.5*", {"loss": 0.25, "acc": 0.5, "f1": 0.5}),
         ("Test: [ 10/20] Acc@1 72.5 (71.0)", {"Acc@1": 72.5}),
     ],
 )
@@ -166,17 +173,23 @@ def test_words_in_the_place_of_a_metric_are_kept_beside_the_numbers() -> None:
     words = {
         "loss=None acc=0.5": {"loss": "None"},
         "val loss: NA": {"val_loss": "NA"},
+        "loss NA": {"loss": "NA"},
         '{"loss": null}': {"loss": "null"},
         '{"loss": true, "ok": true}': {"loss": "True"},
         "loss: tensor([0.1, 0.2])": {"loss": "an array or another object"},
+        "loss: (0.5+0.1j), val_loss=0.5": {"loss": "(0.5+0.1j)"},
+        "loss: [nan]": {"loss": "[nan]"},
+        "loss: 1,234": {"loss": "1,234"},
         "the loss is None": {},
         "other=None": {},
         "loss: 0.5": {},
+        "train loss: 0.5 - best val loss: None": {},
+        "loss of 5 batches: none": {},
     }
     for line, expected in words.items():
         found = read_line(line.encode(), metrics)
         assert found.words == expected, line
-        assert "loss" not in found.words.keys() & found.keys()
+        assert not found.words.keys() & found.keys()
 
 
 def test_documents_keep_booleans_and_numbers_as_text() -> None:

@@ -57,7 +57,7 @@ _ABSENT = ("", "NA", "<NA>", "N/A", "None", "null", "NULL")
 _AN_OBJECT = "an array or another object"
 _MAX_DEPTH = 4
 _MAX_UNREADABLE = 3
-_SIGNS = (b"=", b":", b"|", b"nan", b"NaN", b"NAN", b"inf", b"Inf")
+_SIGNS = (b"=", b":", b"|", b"nan", b"NaN", b"NAN", b"inf", b"Inf", b" NA", b" None")
 _NUMBER_AT_END = re.compile(rb"\d(?:%|m?s|x)?[ )\]'\"]*(?:[\r\n]|$)")
 
 
@@ -161,21 +161,26 @@ def _without_booleans(values: Values, metrics: Container[str]) -> Values:
 
 
 def _words_for(text: str, metrics: frozenset[str]) -> list[tuple[str, str]]:
-    """Return the metrics that a line has a word for in the place of a number, with the word."""
+    """Return the metrics that a line has something else for than a number that is read, with that."""
     if not any(name in text or name.replace("_", " ") in text for name in metrics):
         return []
     found: list[tuple[str, str]] = []
     for match in _word_pattern(metrics).finditer(text):
-        name = match["name"] if match["name"] in metrics else match["name"].replace(" ", "_")
-        found.append((name, _AN_OBJECT if match["word"] == NOT_READ else match["word"]))
+        name = name_with_qualifiers(text, match.start("name"), match["name"])
+        name = name if name in metrics else name.replace(" ", "_")
+        word = match["signed"] or match["bare"]
+        if name in metrics:
+            found.append((name, _AN_OBJECT if NOT_READ in word else word.rstrip(",")))
     return found
 
 
 @functools.lru_cache(maxsize=8)
 def _word_pattern(metrics: frozenset[str]) -> re.Pattern[str]:
     names = "|".join(re.escape(name).replace("_", "[_ ]") for name in sorted(metrics))
+    unread = rf"[\[(]*(?:{WORD}(?!\w)|[-+]?(?:nan|inf|\.?\d)[^\s|;}}]*)"  # such as (0.5+0.1j), or 1,234
     return re.compile(
-        rf"(?<![\w./-])(['\"]?)(?P<name>{names})\1(?:\s*[=:]\s*|\s+)['\"(\[]?(?P<word>{WORD})(?!\w)"
+        rf"(?<![\w./-])(['\"]?)(?P<name>{names})\1"
+        rf"(?:\s*[=:]\s*['\"]?(?P<signed>{unread})|\s+(?P<bare>{WORD})(?!\w))",
     )
 
 

@@ -40,6 +40,10 @@ _END_OF_ARRAY = re.compile(
     r"^\s+(?:fill_value|mask)=[^\s,)]*\)?|(?<=\])(?:,\s*\w+=[^\s,)]+)+\)|^\s*\w+=[^\s,)]+\)$"
 )
 """How the print of an array of several lines ends."""
+_NOT_FINITE = re.compile(r"(-?)1\.#(QNAN|SNAN|IND|INF)\d*\b")
+"""How C of Microsoft prints what is not finite."""
+_END_OF_SERIES = re.compile(r"^(?:Name: .*, )?(?:Length: \d+, )?dtype: \S+$")
+"""How the print of a column of pandas ends."""
 _R_TEXT = re.compile(r'\s*\[\d+\]\s+"([^"]*)"\s*')
 """A text that R prints."""
 _SINGLE = re.compile(r"[\s\[(]*([^\s\[\](),]*)[\s\])]*")
@@ -65,6 +69,10 @@ def with_plain_values(text: str) -> str:
     """
     if (match := _R_TEXT.fullmatch(text)) is not None:
         text = match[1]
+    if "#" in text:
+        text = _NOT_FINITE.sub(lambda match: f"{match[1]}{'inf' if match[2] == 'INF' else 'nan'}", text)
+    if "dtype: " in text:
+        text = _END_OF_SERIES.sub(NOT_READ, text)
     if "<tf." in text:
         text = _TENSORFLOW.sub(lambda match: _number_in(match[1], is_closed=True) or NOT_READ, text)
     if "(" in text:
@@ -85,7 +93,7 @@ def number_of_text(text: str) -> float | None:
     try:
         return float(text)
     except ValueError:
-        plain = with_plain_values(text).strip() if "(" in text or "<" in text else ""
+        plain = with_plain_values(text).strip() if any(sign in text for sign in "(<#") else ""
         return float(plain) if _ONE_NUMBER.fullmatch(plain) else None
 
 
