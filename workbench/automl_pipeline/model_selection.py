@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from workbench.actions import suggest
-from workbench.artifacts import open_artifacts
 from workbench.automl_pipeline.candidates import METRIC, NUM_ENSEMBLED
 from workbench.automl_pipeline.preparation import Fold, Interpreter, LearningData
 from workbench.automl_pipeline.scores import loss_of
@@ -26,6 +25,7 @@ from workbench.errors import RunError
 from workbench.history import History, Trial
 from workbench.history.failure_text import headline
 from workbench.models.ensemble_selection import select, weighted_mean
+from workbench.store.trial_files import find_moved
 
 if TYPE_CHECKING:
     from torch import nn
@@ -243,11 +243,7 @@ def _model(run: Run, trial: Trial, learning: LearningData, number: int) -> nn.Mo
     from workbench.training.inference import load_model
 
     assert trial.best_checkpoint is not None
-    artifacts = run.store.artifacts_of(run.run_id)
-    name = artifacts.name_of(trial.best_checkpoint)
-    if name is None:  # the artifacts of the run have been moved since
-        folder, _, name = trial.best_checkpoint.rpartition("/")
-        artifacts = open_artifacts(folder)
+    artifacts, name = find_moved(run.store.artifacts_of(run.run_id), run.run_id, trial.best_checkpoint)
     with fetched(artifacts, name) as path:
         return load_model(
             run.experiment, trial.params, path,

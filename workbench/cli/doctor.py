@@ -45,6 +45,7 @@ _OPTIONAL_PACKAGES = {
     "optuna-dashboard": "Optuna's own dashboard",
 }
 _QUIET_S = 30.0
+_OLD_BACKUP_S = 30 * 86400.0
 _MAX_RUNS = 1000
 _MARKS = {
     "fine": ("ok", "green"),
@@ -229,7 +230,24 @@ def _check_store() -> list[Finding]:
     except WorkbenchError as error:
         step = error.to_json(write_for_shell)["next_step"]
         return [Finding("store", "broken", error.problem, step or "Choose another store with --store.")]
-    return [Finding("store", "fine", f"{place}, {num_runs} runs"), _check_artifacts(artifacts)]
+    found = [Finding("store", "fine", f"{place}, {num_runs} runs"), _check_artifacts(artifacts)]
+    return [*found, _check_backup(place, num_runs)] if num_runs else found
+
+
+def _check_backup(place: str, num_runs: int) -> Finding:
+    """Return when the store was backed up last, as far as this user did it on this machine."""
+    from workbench.store.backup import MANIFEST, last_backup
+
+    step = f"{command_line('backup', to='FOLDER')}"
+    last = last_backup(place)
+    if last is None:
+        return Finding("backup", "missing", "none was made of this store from here", step)
+    age_s = time.time() - last.created_unix_s
+    text = f"{format_duration(age_s)} ago to {last.folder}, {format_count(len(last.last_seqs), 'run')}"
+    if not (last.folder / MANIFEST).is_file():
+        return Finding("backup", "notable", f"{text}, which is not there now", step)
+    is_old = age_s > _OLD_BACKUP_S and num_runs > len(last.last_seqs)
+    return Finding("backup", "notable" if is_old else "fine", text, step if is_old else None)
 
 
 def _check_runs() -> list[Finding]:

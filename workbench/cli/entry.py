@@ -48,6 +48,8 @@ COMMANDS = {
     "what-if": "workbench.cli.what_if:what_if",
     "cluster": "workbench.cli.cluster:cluster",
     "alerts": "workbench.cli.alerts:alerts",
+    "backup": "workbench.cli.backup:backup",
+    "restore": "workbench.cli.backup:restore",
     "doctor": "workbench.cli.doctor:doctor",
     "shutdown": "workbench.cli.doctor:shutdown",
 }

@@ -60,6 +60,7 @@ from workbench.runs.bundle_formats import add_format, check_format
 from workbench.runs.descriptions import format_numbers
 from workbench.runs.experiment_file import write_experiment
 from workbench.runs.figures import write_report
+from workbench.store.trial_files import find_moved
 
 if TYPE_CHECKING:
     from workbench.runs.view import RunView
@@ -132,11 +133,7 @@ def _write_all(run: RunView, trial: Trial, folder: Path, *, weights: bool) -> No
 @contextlib.contextmanager
 def fetched_checkpoint(run: RunView, shown: str) -> Iterator[Path]:
     """Make a checkpoint available as a local path, wherever it is stored."""
-    artifacts = run.store.artifacts_of(run.run_id)
-    name = artifacts.name_of(shown)
-    if name is None:  # the artifacts of the run were stored elsewhere then
-        folder, _, name = shown.rpartition("/")
-        artifacts = open_artifacts(folder)
+    artifacts, name = find_moved(run.store.artifacts_of(run.run_id), run.run_id, shown)
     from workbench.training.checkpoint import fetched
 
     with fetched(artifacts, name) as path:

@@ -1,0 +1,94 @@
+"""Commands that keep a store safe: backup, restore."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+
+from workbench.cli.options import example, json_option, open_existing_store, open_store, store_option
+from workbench.cli.output import echo, make_console, print_json
+
+_FOLDER = click.Path(path_type=Path)
+
+
+@click.command()
+@click.option("--to", "folder", required=True, type=_FOLDER, metavar="FOLDER",
+              help="Write the backup to this folder, which must not exist or be empty.")  # fmt: skip
+@click.option(
+    "--force", is_flag=True, help="Replace an earlier backup in the folder, once this one is complete."
+)
+@store_option
+@json_option
+@example("workbench backup --to /mnt/backups/2026-01-31", "workbench backup --to /mnt/backups/newest --force")
+def backup(folder: Path, force: bool, as_json: bool) -> None:
+    """Back up the store and the files of all runs.
+
+    Runs may be under way: each is kept up to some event. A backup that is interrupted is continued by the
+    same command, and has its name only when it is complete.
+    """
+    from workbench.store.backup import back_up
+
+    with open_existing_store() as store, _progress() as show:
+        made = back_up(store, folder, force=force, progress=show)
+    if as_json:
+        print_json({
+            "folder": str(made.folder), "store": made.place, "runs": made.last_seqs,
+            "num_files": made.num_files, "num_bytes": made.num_bytes,
+        })  # fmt: skip
+    else:
+        echo(f"backed up {made.describe()}")
+        echo(str(made.folder))
+
+
+@click.command()
+@click.argument("folder", type=_FOLDER)
+@click.option("--force", is_flag=True, help="Replace runs, and files of runs, that are there already.")
+@store_option
+@json_option
+@example(
+    "workbench restore /mnt/backups/2026-01-31", "workbench restore newest --store postgresql://me@host/runs"
+)
+def restore(folder: Path, force: bool, as_json: bool) -> None:
+    """Add the runs of a backup to a store, which is created if it is missing.
+
+    All files are checked before anything is written. A run that was under way can be resumed.
+    """
+    from workbench.store.backup import read_backup
+    from workbench.store.backup import restore as restore_backup
+
+    found = read_backup(folder)
+    with open_store() as store, _progress() as show:
+        restore_backup(folder, store, force=force, progress=show)
+        place = store.place
+        unfinished = [
+            row.run_id for row in store.runs() if row.run_id in found.last_seqs and row.state == "lost"
+        ]
+    if as_json:
+        print_json({"store": place, "runs": found.last_seqs, "unfinished": unfinished})
+        return
+    echo(f"restored {found.describe()} into {place}")
+    if unfinished:
+        echo(f"these were under way and can be resumed: {', '.join(unfinished)}")
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str], None]]:
+    """Show on a terminal, on stderr, what is being done; a few times a second."""
+    console = make_console(stderr=True)
+    if not console.is_terminal:
+        yield lambda _line: None
+        return
+    shown_s = 0.0
+    with console.status("reading the store") as status:
+
+        def show(line: str) -> None:
+            nonlocal shown_s
+            if time.monotonic() - shown_s > 0.2:
+                shown_s = time.monotonic()
+                status.update(line)
+
+        yield show
