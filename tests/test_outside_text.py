@@ -21,7 +21,7 @@ from workbench.events import (
     to_json,
 )
 from workbench.formatting import printable
-from workbench.outside_text import MOST_CHARS, MOST_LINE_CHARS, escaped, storable, storable_name
+from workbench.outside_text import MAX_CHARS, MAX_LINE_CHARS, escaped, storable, storable_name
 
 TEXT = st.text(st.characters())  # with lone surrogates and control characters
 LONG = "x" * 2**20
@@ -58,8 +58,8 @@ def test_lines_and_texts_without_end_are_cut_and_say_so() -> None:
     assert "characters are left out" in many
     assert many.startswith("one line\n")
     assert many.endswith("\none line")
-    assert max(len(line), len(many)) < MOST_CHARS + MOST_LINE_CHARS
-    assert len(storable_name(LONG)) < MOST_LINE_CHARS
+    assert max(len(line), len(many)) < MAX_CHARS + MAX_LINE_CHARS
+    assert len(storable_name(LONG)) < MAX_LINE_CHARS
 
 
 @given(TEXT, TEXT)

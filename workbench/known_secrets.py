@@ -67,7 +67,7 @@ def _any_of(patterns: str) -> re.Pattern[str]:
 
 
 _NAME, _PATH, _FOLDER = _any_of(_NAMES), _any_of(_PATHS), _any_of(_FOLDERS)
-_MOST_PARTS = 3
+_MAX_PARTS = 3
 """The most parts that a pattern of a path has."""
 
 
@@ -86,13 +86,13 @@ def is_secret_by_name(path: str | PurePath) -> bool:
     if not parts:
         return False
     for end in range(1, len(parts)):
-        if any(_FOLDER.match("/".join(parts[start:end])) for start in range(max(0, end - _MOST_PARTS), end)):
+        if any(_FOLDER.match("/".join(parts[start:end])) for start in range(max(0, end - _MAX_PARTS), end)):
             return True
     name = PurePath(parts[-1])
     endings = name.suffixes or [""]
     if endings[-1] in _CODE or endings[-1].lstrip(".") in _TEMPLATES or endings[-1] == ".pub":
         return False
-    paths = ("/".join(parts[start:]) for start in range(max(0, len(parts) - _MOST_PARTS), len(parts)))
+    paths = ("/".join(parts[start:]) for start in range(max(0, len(parts) - _MAX_PARTS), len(parts)))
     return bool(_NAME.match(parts[-1])) or any(_PATH.match(path) for path in paths)
 
 

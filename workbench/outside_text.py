@@ -11,17 +11,17 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-MOST_CHARS = 100_000
+MAX_CHARS = 100_000
 """Characters of a stored text; of a longer one, the beginning and the end are kept."""
-MOST_NAME_CHARS = 1000
+MAX_NAME_CHARS = 1000
 """Characters of a name, such as that of a metric; of a longer one, the beginning is kept."""
-MOST_LINE_CHARS = 10_000
+MAX_LINE_CHARS = 10_000
 """Characters of one of its lines; of a longer one, the beginning is kept."""
 _NOTE_CHARS = 80
 """Room for the note that something was left out: a text that was cut is not cut again."""
 _PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
-_LONG_LINE = re.compile(f"[^\\n]{{{MOST_LINE_CHARS + 1},}}")
+_LONG_LINE = re.compile(f"[^\\n]{{{MAX_LINE_CHARS + 1},}}")
 
 
 def storable(text: str) -> str:
@@ -37,10 +37,10 @@ def storable(text: str) -> str:
         'caf\\xe9.csv'
     """
     text = escaped(text)
-    if len(text) > MOST_LINE_CHARS:
+    if len(text) > MAX_LINE_CHARS:
         text = _LONG_LINE.sub(_cut_line, text)
-    if len(text) > MOST_CHARS:
-        kept = (MOST_CHARS - _NOTE_CHARS) // 2
+    if len(text) > MAX_CHARS:
+        kept = (MAX_CHARS - _NOTE_CHARS) // 2
         left_out = f"\n... {len(text) - 2 * kept:,} characters are left out ...\n"
         text = text[:kept] + left_out + text[-kept:]
     return text
@@ -58,10 +58,10 @@ def storable_name(name: str) -> str:
     """Return a name, such as that of a metric, as it is stored: a short text.
 
     Args:
-        name: The name; of one that is longer than `MOST_NAME_CHARS`, the beginning is kept.
+        name: The name; of one that is longer than `MAX_NAME_CHARS`, the beginning is kept.
     """
     name = escaped(name)
-    return name if len(name) <= MOST_NAME_CHARS else f"{name[: MOST_NAME_CHARS - 1]}\u2026"
+    return name if len(name) <= MAX_NAME_CHARS else f"{name[: MAX_NAME_CHARS - 1]}\u2026"
 
 
 def storable_document(value: Any) -> Any:
@@ -97,7 +97,7 @@ def unwritable_text(value: Any, place: str = "") -> tuple[str, str] | None:
 
 
 def _cut_line(line: re.Match[str]) -> str:
-    return f"{line[0][: MOST_LINE_CHARS - _NOTE_CHARS]} ... (cut: this line has {len(line[0]):,} characters)"
+    return f"{line[0][: MAX_LINE_CHARS - _NOTE_CHARS]} ... (cut: this line has {len(line[0]):,} characters)"
 
 
 def _escape(character: re.Match[str]) -> str:

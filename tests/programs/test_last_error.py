@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workbench.history.failure_text import headline
-from workbench.programs.last_error import MOST_CHARS, last_error, last_traceback
+from workbench.programs.last_error import MAX_CHARS, last_error, last_traceback
 
 PYTHON = [
     ("raise ValueError('too wide\\nfor this layer')", "ValueError: too wide"),
@@ -168,7 +168,7 @@ def test_the_traceback_begins_with_what_the_exception_was_raised_from(printed: d
     | st.text()
 )
 def test_any_output_has_an_error_of_limited_length(text: str) -> None:
-    assert len(last_error(text)) <= MOST_CHARS
+    assert len(last_error(text)) <= MAX_CHARS
     last_traceback(text)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.services.databases import execute
+from workbench.artifacts import open_artifacts
 from workbench.errors import ArgumentError, StoreError
 from workbench.events import Noted, RunStateChanged, TrialEnded
 from workbench.experiment import Experiment
@@ -21,6 +22,7 @@ from workbench.store import backup as backup_module
 from workbench.store.backup import MANIFEST, back_up, last_backup, read_backup, restore
 from workbench.store.blocks import Block, keep_block, read_block
 from workbench.store.labels import change_tags, write_notes
+from workbench.store.trial_files import find_moved
 
 
 @pytest.fixture(autouse=True)
@@ -310,3 +312,13 @@ def test_a_copy_of_the_file_alone_would_have_lost_what_a_backup_has(
         num_events = store.run(run_id).last_seq
     copied = execute(f"sqlite:///{tmp_path}/backup/store.sqlite", "SELECT count(*) FROM events")
     assert copied == [(num_events,)]
+
+
+def test_what_an_event_names_is_found_where_the_files_of_its_run_are_now(tmp_path: Path) -> None:
+    here, name = open_artifacts(tmp_path / "now" / "run-1"), "trials/00000/checkpoints/best.pt"
+    here.write(name, b"weights")
+    for shown in (f"{here}/{name}", f"/data/run-1/old/run-1/{name}", f"s3://bucket/run-1/{name}"):
+        place, found = find_moved(here, "run-1", shown)
+        assert place.read(found) == b"weights"
+    place, found = find_moved(here, "run-1", "/data/run-1/trials/00007/best.pt")
+    assert f"{place}/{found}" == "/data/run-1/trials/00007/best.pt"

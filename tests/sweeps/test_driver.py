@@ -11,7 +11,7 @@ import pytest
 from tests.services.sweeps import Sweep
 from tests.services.waiting import wait_until
 from workbench.events import TrialEnded, TrialReported
-from workbench.outside_text import MOST_LINE_CHARS
+from workbench.outside_text import MAX_LINE_CHARS
 from workbench.store import Store
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("free_pool")]
@@ -69,7 +69,7 @@ def test_names_and_messages_from_outside_are_stored_in_writing(endings: Sweep) -
     endless = endings.trial_with(how="endless").message or ""
     assert endless.startswith("RuntimeError: CUDA error: \\x00\nxxx")
     assert "(cut: this line has 1,048,576 characters)" in endless
-    assert len(endless) < 2 * MOST_LINE_CHARS
+    assert len(endless) < 2 * MAX_LINE_CHARS
 
 
 def test_tracebacks_are_stored(endings: Sweep) -> None:

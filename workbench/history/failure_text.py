@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 from workbench.outside_text import storable
 
-MOST_HEADLINE_CHARS = 500
-_MOST_OF_GROUP = 5
+MAX_HEADLINE_CHARS = 500
+_MAX_OF_GROUP = 5
 _VALIDATION = re.compile(r"\d+ validation errors? for ")
 """How pydantic begins: what is wrong follows in the next two lines, the field and then the reason."""
 _DETAILS = re.compile(r" \[type=\w+, input_value=.*\]$")
@@ -55,7 +55,7 @@ def failure_message(error: BaseException) -> str:
     inner = _exceptions_of(error)
     if inner:
         text = f"{text}: {failure_message(inner[0])}"
-        for other in inner[1:_MOST_OF_GROUP]:
+        for other in inner[1:_MAX_OF_GROUP]:
             text += f"\n{failure_message(other)}"
     return f"{name}: {text}" if text else name
 
@@ -78,7 +78,7 @@ def headline(message: str | None) -> str:
         message: The whole message; None or empty where there is none.
 
     Returns:
-        One line of at most `MOST_HEADLINE_CHARS` characters; "" without a message.
+        One line of at most `MAX_HEADLINE_CHARS` characters; "" without a message.
 
     Example:
         >>> headline("RuntimeError: CUDA error: invalid argument\nCompile with `TORCH_USE_CUDA_DSA`")
@@ -92,9 +92,9 @@ def headline(message: str | None) -> str:
         shown = f"{shown}: {lines[1]}: {_DETAILS.sub('', lines[2])}"
     elif shown.endswith(":") and len(lines) > 1:
         shown = f"{shown} {lines[1]}"
-    if len(shown) <= MOST_HEADLINE_CHARS:
+    if len(shown) <= MAX_HEADLINE_CHARS:
         return shown
-    return f"{shown[: MOST_HEADLINE_CHARS - 1]}\u2026"
+    return f"{shown[: MAX_HEADLINE_CHARS - 1]}\u2026"
 
 
 def without_variable_parts(text: str) -> str:

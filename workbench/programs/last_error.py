@@ -11,10 +11,10 @@ from collections.abc import Callable
 
 from workbench.history.failure_text import exceptions_in
 
-MOST_CHARS = 2000
-_MOST_READ_CHARS = 2**17
+MAX_CHARS = 2000
+_MAX_READ_CHARS = 2**17
 """Of what was printed, the end is read: an error and its traceback are not longer."""
-_MOST_LINES = 20
+_MAX_LINES = 20
 _RANK = re.compile(r"^\[(?:rank|default)?\d+\]:? ?", re.MULTILINE)
 _TRACEBACK = re.compile(
     r"^(?P<before>[ \t]*)(?:\+ Exception Group )?Traceback \(most recent call last\):", re.MULTILINE
@@ -70,17 +70,17 @@ def last_error(printed: str) -> str:
         printed: What it printed on stderr, or its end; escapes and line ends of terminals are allowed.
 
     Returns:
-        At most `MOST_CHARS` characters, of which the first line states what failed; "" where nothing was
+        At most `MAX_CHARS` characters, of which the first line states what failed; "" where nothing was
         printed.
 
     Example:
         >>> last_error("Error in fit(x) : no data\nCalls: main -> fit\nExecution halted\n")
         'Error in fit(x) : no data'
     """
-    text = _RANK.sub("", printed[-_MOST_READ_CHARS:].replace("\r\n", "\n").replace("\r", "\n"))
+    text = _RANK.sub("", printed[-_MAX_READ_CHARS:].replace("\r\n", "\n").replace("\r", "\n"))
     best = max((find(text) for find in _FINDERS), key=lambda place: place[0])
     found = best[1] if best[0] >= 0 else _last_line(text)
-    return "\n".join(found.strip().splitlines()[:_MOST_LINES])[:MOST_CHARS].rstrip()
+    return "\n".join(found.strip().splitlines()[:_MAX_LINES])[:MAX_CHARS].rstrip()
 
 
 def last_traceback(printed: str) -> str | None:
@@ -92,7 +92,7 @@ def last_traceback(printed: str) -> str | None:
     Returns:
         The text from its first line on; None where Python printed none.
     """
-    text = _RANK.sub("", printed[-_MOST_READ_CHARS:])
+    text = _RANK.sub("", printed[-_MAX_READ_CHARS:])
     blocks = _tracebacks(text)
     return text[blocks[-1][0] :] if blocks else None
 

@@ -26,7 +26,7 @@ from workbench.store.run_ids import words_of
 FOLDER = ".workbench"
 EXPERIMENT_NAME = f"{FOLDER}/experiment.yaml"
 MODULES_FOLDER = f"{FOLDER}/modules"
-_MOST_LISTED = 20
+_MAX_LISTED = 20
 """Up to this many files are listed one by one."""
 
 
@@ -63,15 +63,15 @@ def _listed(names: Sequence[str]) -> str:
     """Return names in one line; of many, those of a folder as one entry with their number."""
     if not names:
         return "nothing"
-    if len(names) <= _MOST_LISTED:
+    if len(names) <= _MAX_LISTED:
         return ", ".join(names)
     counts = Counter(name.partition("/")[0] for name in names)
     entries = [
         name if name in names else f"{name}/ ({format_count(count, 'file')})"
         for name, count in counts.items()
     ]
-    more = len(entries) - _MOST_LISTED
-    return ", ".join(entries[:_MOST_LISTED]) + (f" and {more} more" if more > 0 else "")
+    more = len(entries) - _MAX_LISTED
+    return ", ".join(entries[:_MAX_LISTED]) + (f" and {more} more" if more > 0 else "")
 
 
 def make_package(experiment: Experiment, folder: Path) -> JobPackage:
