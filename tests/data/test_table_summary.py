@@ -41,7 +41,11 @@ def test_rows_columns_gaps_and_the_most_frequent_class_are_counted(tmp_path: Pat
         "22 of 300 values are missing.",
         "y has 2 classes: no 75%, yes 25%. Always guessing no has an accuracy of 0.750.",
     ]
-    assert found.notes == ("read as dates: since (day/month/year)",)
+    assert found.notes == (
+        "read as dates: since (day/month/year)",
+        "the rows are sorted by since, and validation rows are drawn from all of them: scores say little "
+        "about later rows; for these, set data: {validation: last}",
+    )
     document = json.loads(json.dumps(found.to_json()))
     assert document["class_counts"] == {"no": 45, "yes": 15}
     assert document["majority_share"] == 0.75
@@ -54,7 +58,7 @@ def test_dates_that_are_written_in_another_form_are_counted(tmp_path: Path) -> N
     mixed.iloc[1] = None
     columns = {"since": mixed, "size": range(NUM_ROWS, 0, -1), "y": ["no", "yes"] * (NUM_ROWS // 2)}
     found = summary(tmp_path, columns)
-    assert found.notes == ("read as dates: since (day/month/year, but year-month-day in 15 of 59 cells)",)
+    assert found.notes[0] == "read as dates: since (day/month/year, but year-month-day in 15 of 59 cells)"
 
 
 def test_the_shares_of_two_classes_add_up() -> None:

@@ -7,7 +7,7 @@ import pytest
 from pyarrow import parquet
 
 from workbench.data import load, tables
-from workbench.data.table_files import read_columns, read_table
+from workbench.data.table_files import read_columns, read_noted_table, read_table
 from workbench.data.tables import TableOptions, read_targets
 from workbench.errors import DataError, ExperimentError
 
@@ -181,9 +181,9 @@ def test_a_summary_reads_the_file_once(tmp_path, monkeypatch):
 
     def count(path, *arguments, **options):
         read.append(path)
-        return read_table(path, *arguments, **options)
+        return read_noted_table(path, *arguments, **options)
 
-    monkeypatch.setattr(tables, "read_table", count)
+    monkeypatch.setattr(tables, "read_noted_table", count)
     options = TableOptions(path=tmp_path / "t.csv", target="y", drop_missing_targets=True)
     assert options.summary().num_rows == 39
     assert len(read) == 1

@@ -19,6 +19,7 @@ from workbench.data.column_notes import (
     identifiers_in,
     listed,
     notes_of_columns,
+    sorted_by_time,
 )
 from workbench.data.columns import TextForm, text_form_of
 from workbench.data.dates import is_text
@@ -84,6 +85,11 @@ def usable_columns(table: pd.DataFrame) -> UsableColumns:
                      f"learn from one alone, pass it as X: wb.automl((table[{texts[0]!r}], y))")  # fmt: skip
     notes += notes_of_columns({name: columns[name] for name in columns if name not in texts}, forms)
     notes += [note for name in used if name not in forms for note in _notes_of_many(name, columns[name])]
+    if (time := sorted_by_time(columns, forms)) is not None:
+        notes.append(
+            f"the rows are sorted by {time}, and those to validate and test are drawn from all of them: "
+            "scores say little about later rows; keep the last rows back to measure that"
+        )
     return UsableColumns(tuple(used), False, forms, tuple(notes))
 
 

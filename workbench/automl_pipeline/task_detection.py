@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,7 +22,8 @@ from workbench.data.encoders import SampleKind
 from workbench.data.leaks import find_leaks
 from workbench.data.number_texts import number_text_of
 from workbench.data.options import existing_path
-from workbench.data.table_files import check_columns, column_of, read_table
+from workbench.data.plain_frames import PlainFrame, plain_column, plain_frame
+from workbench.data.table_files import check_columns, column_of, read_noted_table, read_table
 from workbench.data.tables import are_whole, detect_task, number_classes, read_targets
 from workbench.errors import ArgumentError, DataError
 from workbench.formatting import format_count
@@ -90,7 +91,7 @@ def read_problem(
             a column to leave out does not exist.
         ArgumentError: If the type of the data is not supported, or `target` is missing.
     """
-    samples, targets, name = _take_apart(data, target)
+    samples, targets, name, converted = _take_apart(data, target)
     kind, samples = _samples_of(samples)
     samples = _without(kind, samples, drop, name)
     if len(samples) != len(targets):
@@ -99,7 +100,7 @@ def read_problem(
     check_finite(targets)
     written, targets = targets, read_targets(targets, task)
     samples, targets, dropped = _drop_without_target(samples, targets)
-    notes = [f"left out {dropped} samples without a target"] if dropped else []
+    notes = [*converted, *([f"left out {dropped} samples without a target"] if dropped else [])]
     if len(targets) < MIN_SAMPLES:
         raise DataError(
             f"{len(targets)} samples with a target are too few to train, validate and test on"
@@ -146,7 +147,7 @@ def read_labelled(data: Any, target: str | None, labels: tuple[Any, ...]) -> tup
     Raises:
         DataError: If a target is missing, or a class is unknown to the model.
     """
-    samples, targets, _ = _take_apart(data, target)
+    samples, targets, _, _ = _take_apart(data, target)
     targets = read_targets(targets, "classification" if labels else "regression")
     if not len(targets):
         raise DataError("there are no samples", field="data", allowed="at least one")
@@ -246,15 +247,17 @@ def _notes_of_leaks(
     ]
 
 
-def _take_apart(data: Any, target: str | None) -> tuple[Any, pd.Series, str | None]:
+def _take_apart(data: Any, target: str | None) -> tuple[Any, pd.Series, str | None, tuple[str, ...]]:
+    """Return the samples, their targets, the name of the target, and what was converted."""
     import pandas as pd
 
+    converted: tuple[str, ...] = ()
     if isinstance(data, str) and data in _NAMED:
         samples, values = _bundled(data)
-        return samples, pd.Series(values), None
+        return samples, pd.Series(values), None, ()
     if isinstance(data, str | Path):
         try:
-            data = read_table(existing_path(Path(data)))
+            data, converted = read_noted_table(existing_path(Path(data)))
         except DataError as error:
             raise error.about("data") from error
     if isinstance(data, pd.DataFrame):
@@ -265,21 +268,38 @@ def _take_apart(data: Any, target: str | None) -> tuple[Any, pd.Series, str | No
             )
         if target not in columns:
             raise DataError(f"there is no column {target!r}", field="target", allowed=columns)
-        frame = _as_frame(data)
+        frame, of_frame = _as_frame(data)
         rest = frame.drop(columns=[target])
         if not len(rest.columns):
             raise DataError("no column is left to predict the target from", field="data")
-        return rest, column_of(frame, target), target
+        return rest, column_of(frame, target), target, (*converted, *of_frame)
     if isinstance(data, tuple) and len(data) == 2:
         if target is not None:
             raise ArgumentError("a pair (X, y) already contains the target", field="target")
         values = data[1] if isinstance(data[1], pd.Series) else pd.Series(np.ravel(np.asarray(data[1])))
-        return data[0], values, None if values.name is None else str(values.name)
+        _check_order(data[0], values)
+        values = plain_column(values.reset_index(drop=True), field="target")
+        samples, name = data[0], None if values.name is None else str(values.name)
+        if isinstance(samples, pd.DataFrame):
+            samples, converted = _as_frame(samples)
+        return samples, values, name, converted
     raise ArgumentError(
         f"data of type {type(data).__name__} is not supported",
         field="data",
         allowed="a pair (X, y), a data frame or the path of a table with target, or " + ", ".join(_NAMED),
     )
+
+
+def _check_order(samples: Any, targets: pd.Series) -> None:
+    """Refuse samples and targets of pandas that name the same rows in different orders."""
+    index = getattr(samples, "index", None)
+    if callable(index) or index is None or not targets.index.is_unique or len(index) != len(targets):
+        return
+    if not index.equals(targets.index) and set(index) == set(targets.index):
+        raise DataError(
+            "the rows of X and y have the same names in different orders", field="data",
+            next_step="Bring y into the order of X: y = y.loc[X.index].",
+        )  # fmt: skip
 
 
 def _bundled(name: str) -> tuple[np.ndarray, np.ndarray]:
@@ -298,7 +318,7 @@ def _samples_of(given: Any) -> tuple[SampleKind, Any]:
     if isinstance(given, pd.Series) and not pd.api.types.is_numeric_dtype(given):
         given = given.to_numpy(dtype=object)
     if isinstance(given, pd.DataFrame):
-        return "table", _as_frame(given)
+        return "table", _as_frame(given).table
     if isinstance(given, Sequence) and len(given) and all(isinstance(item, str) for item in given):
         return "texts", _as_texts(np.array(given, dtype=object))
     values = np.asarray(given)
@@ -317,12 +337,12 @@ def _samples_of(given: Any) -> tuple[SampleKind, Any]:
     return "table", frame.infer_objects()
 
 
-def _as_frame(frame: pd.DataFrame) -> pd.DataFrame:
-    named = frame.set_axis([str(name) for name in frame.columns], axis=1).reset_index(drop=True)
+def _as_frame(frame: pd.DataFrame) -> PlainFrame:
+    named = frame.set_axis([str(name) for name in frame.columns], axis=1)
     twice = named.columns[named.columns.duplicated()]
     if len(twice):
         raise DataError(f"there are two columns {twice[0]!r}", field="data", next_step="Rename one of them.")
-    return cast("pd.DataFrame", named)
+    return plain_frame(named)
 
 
 def _as_images(values: np.ndarray) -> np.ndarray:

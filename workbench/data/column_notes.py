@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from workbench.data.columns import TextForm
-from workbench.data.dates import date_format_of, in_words, is_text, no_dates, num_in_iso
+from workbench.data.dates import ISO, as_times, date_format_of, in_words, is_text, no_dates, num_in_iso
 from workbench.data.number_texts import NumberText, known_texts, number_text_of, units_of, without_units
 
 if TYPE_CHECKING:
@@ -93,6 +93,29 @@ def _counts_rows(name: str, column: pd.Series) -> bool:
     if column.index.dtype.kind == "i" and np.ptp(numbers - column.index.to_numpy()) == 0:
         return True  # rows in between may have been left out
     return bool(np.all(np.diff(np.sort(numbers) if _RUNNING_NUMBER.search(name) else numbers) == 1))
+
+
+def sorted_by_time(columns: Mapping[str, pd.Series], forms: Mapping[str, TextForm]) -> str | None:
+    """Return the column of times by which rows are sorted, ascending or descending; None if there is none.
+
+    Args:
+        columns: The columns, by name.
+        forms: How they write dates or numbers as text; columns that contain none are left out.
+    """
+    for name, column in columns.items():
+        form = forms.get(name)
+        if isinstance(form, str) or column.dtype.kind == "M":
+            times = as_times(column, form if isinstance(form, str) else ISO)
+        elif column.dtype.kind in "iuf" and _TIME.search(name):
+            times = column.to_numpy(dtype=np.float64)
+        else:
+            continue
+        known = times[~np.isnan(times)]
+        steps = np.diff(known)
+        num_changes = np.count_nonzero(steps)
+        if num_changes >= _FEWEST_COUNTED and ((steps >= 0).all() or (steps <= 0).all()):
+            return name
+    return None
 
 
 def empty_columns(columns: Mapping[str, pd.Series]) -> list[str]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, cast
 
 from workbench.data.cache import file_stamp
 from workbench.data.options import existing_path
+from workbench.data.plain_frames import PlainFrame, plain_frame
 from workbench.errors import DataError, WorkbenchError
 from workbench.files import encoding_in_words
 from workbench.refusals import closest
@@ -23,10 +24,13 @@ if TYPE_CHECKING:
 
 _NUM_FIELDS = re.compile(r"Expected (?P<expected>\d+) fields in line (?P<line>\d+), saw (?P<found>\d+)")
 """How pandas states that a row has more fields than those before it."""
+_UNNAMED_INDEX = re.compile(r"__index_level_\d+__")
+"""How pandas names an index without a name in a parquet file."""
+_INDEX = "index"
 
 
 def read_table(path: Path, num_rows: int | None = None, *, only: str | None = None) -> pd.DataFrame:
-    """Read a table by the ending of its file.
+    """Read a table by the ending of its file; its columns are plain, as of `plain_frames`.
 
     Args:
         path: A .csv, .tsv or .parquet file; the columns of a .csv file may be separated by semicolons.
@@ -36,6 +40,11 @@ def read_table(path: Path, num_rows: int | None = None, *, only: str | None = No
     Raises:
         DataError: If it cannot be read, or its ending is unknown.
     """
+    return read_noted_table(path, num_rows, only=only).table
+
+
+def read_noted_table(path: Path, num_rows: int | None = None, *, only: str | None = None) -> PlainFrame:
+    """Read a table, and what was converted; arguments and errors as of `read_table`."""
     import pandas as pd
 
     endings = [ending.lower() for ending in path.suffixes]
@@ -55,10 +64,14 @@ def read_table(path: Path, num_rows: int | None = None, *, only: str | None = No
             check_repeated(path, names, field="data.path")
             # Fails where the next row has more fields, of which pandas would take the first for its name.
             read_texts(nrows=2, sep=separator)
-            return pd.read_csv(path, sep=separator, nrows=num_rows, usecols=wanted)
+            read = pd.read_csv(path, sep=separator, nrows=num_rows, usecols=wanted)
+            return plain_frame(read, field="data.path")
         if endings and endings[-1] in PARQUET_ENDINGS:
             check_repeated(path, _names_in_parquet(path), field="data.path")
-            return pd.read_parquet(path, columns=wanted)
+            plain = plain_frame(pd.read_parquet(path, columns=wanted), field="data.path")
+            return plain if wanted is None else plain._replace(table=plain.table[wanted])
+    except DataError:
+        raise
     except (OSError, ValueError, ImportError) as error:
         raise _unreadable(path, error) from error
     raise DataError(
@@ -86,7 +99,15 @@ def _unreadable(path: Path, error: Exception) -> DataError:
 def _names_in_parquet(path: Path) -> list[str]:
     from pyarrow import parquet
 
-    return list(parquet.read_schema(path).names)
+    schema = parquet.read_schema(path)
+    # An index of pandas, which is a column of the file; whole numbers without a name only count the rows.
+    names = []
+    for column in schema:
+        if not _UNNAMED_INDEX.fullmatch(column.name):
+            names.append(column.name)
+        elif not str(column.type).startswith(("int", "uint")):
+            names.append(_INDEX)
+    return names
 
 
 def read_columns(path: Path) -> list[str]:

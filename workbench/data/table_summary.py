@@ -18,6 +18,7 @@ from workbench.data.column_notes import (
     listed,
     notes_of_classes,
     notes_of_columns,
+    sorted_by_time,
 )
 from workbench.data.columns import TextForm, text_form_of
 from workbench.data.dates import is_text
@@ -94,7 +95,7 @@ class TableSummary:
 
 def summarise(
     columns: Mapping[str, pd.Series], target: pd.Series, *, is_classification: bool, max_categories: int,
-    dropped: Sequence[str], notes: Sequence[str] = (),
+    dropped: Sequence[str], notes: Sequence[str] = (), is_split_at_random: bool = True,
 ) -> TableSummary:  # fmt: skip
     """Summarise a table.
 
@@ -105,6 +106,7 @@ def summarise(
         max_categories: Maximum number of categories that get a column each.
         dropped: The columns that are left out already.
         notes: What the user should know about how the target is read.
+        is_split_at_random: Whether validation rows are drawn at random.
     """
     forms = {name: form for name, column in columns.items() if (form := text_form_of(column)) is not None}
     kinds = [_kind_of(column, forms.get(name), max_categories) for name, column in columns.items()]
@@ -133,6 +135,7 @@ def summarise(
             *notes, *(notes_of_classes(target) if is_classification else ()),
             *_notes_of_identifiers(named, option), *_notes_of_constants(empty, constant, option),
             *notes_of_columns(columns, forms),
+            *(_notes_of_order(columns, forms) if is_split_at_random else ()),
             *(leak.note(f"`{target.name}`", with_leaks) for leak in leaks),
         ),
     )  # fmt: skip
@@ -152,6 +155,15 @@ def _num_missing(column: pd.Series, form: TextForm | None) -> int:
     if isinstance(form, NumberText):
         return int(np.isnan(form.parse_all(column)).sum())
     return int(column.isna().sum())
+
+
+def _notes_of_order(columns: Mapping[str, pd.Series], forms: Mapping[str, TextForm]) -> list[str]:
+    if (name := sorted_by_time(columns, forms)) is None:
+        return []
+    return [
+        f"the rows are sorted by {name}, and validation rows are drawn from all of them: scores say little "
+        "about later rows; for these, set data: {validation: last}"
+    ]
 
 
 def _notes_of_identifiers(names: Sequence[str], option: str) -> list[str]:

@@ -21,7 +21,7 @@ from workbench.data.number_texts import number_text_of
 from workbench.data.options import DatasetOptions, existing_path
 from workbench.data.reading import Reading, some_of
 from workbench.data.splits import ArraySplit, Datasets, Task, divisor, split_indices
-from workbench.data.table_files import check_columns, column_of, read_columns, read_table
+from workbench.data.table_files import check_columns, column_of, read_columns, read_noted_table, read_table
 from workbench.data.table_summary import TableSummary, summarise
 from workbench.errors import DataError, WorkbenchError
 from workbench.separators import PARQUET_ENDINGS
@@ -36,7 +36,9 @@ _MAX_WHOLE = 2**53
 # Of a larger text file only the first rows are read to find its task.
 _MAX_READ_BYTES = 64 * 2**20
 _NUM_FIRST_ROWS = 50_000
-_READ_WITH = ("columns.py", "dates.py", "number_texts.py", "splits.py", "table_files.py")
+_READ_WITH = (
+    "columns.py", "dates.py", "number_texts.py", "plain_frames.py", "splits.py", "table_files.py",
+)  # fmt: skip
 
 
 class TableOptions(DatasetOptions):
@@ -73,6 +75,11 @@ class TableOptions(DatasetOptions):
         gt=0.0,
         lt=1.0,
         description="Share of the rows, of each class if there are classes, that is held out.",
+    )
+    validation: Literal["random", "last"] = Field(
+        "random",
+        description="Which rows are held out: drawn at random, or the last ones of the file, as a model that "
+        "predicts later rows demands.",
     )
     max_categories: int = Field(
         32, ge=1, le=4096, description="Maximum number of categories that get a column each."
@@ -170,19 +177,20 @@ class TableOptions(DatasetOptions):
 
     def summary(self) -> TableSummary:
         """Return what the table consists of; see DatasetOptions.summary."""
-        whole = read_table(existing_path(self.path))
+        whole, converted = read_noted_table(existing_path(self.path))
         table = self._used_rows(whole)
         target = _checked_target(table, self)
         is_classification = (self.given_task or detect_task(target)) == "classification"
         written = column_of(whole, self.target)
         left_out = len(written) - len(target)
         notes = [f"left out {left_out} of {len(written)} rows without a {self.target!r}"] if left_out else []
+        notes += converted
         notes += [] if is_classification else notes_of_numeric_target(written, self.target)
         return summarise(
             {str(name): column_of(table, name) for name in table.columns if name not in self.unused},
             target,
             is_classification=is_classification, max_categories=self.max_categories, dropped=self.drop,
-            notes=notes,
+            notes=notes, is_split_at_random=self.validation == "random",
         )  # fmt: skip
 
     def written_rows(self, num_rows: int) -> tuple[list[str], list[list[str]]] | None:
@@ -238,9 +246,13 @@ def _learn(table: pd.DataFrame, options: TableOptions, seed: int) -> _Learnt:
     target = _checked_target(table, options)
     task = options.given_task or detect_task(target)
     class_names, classes = number_classes(target) if task == "classification" else ([], None)
-    train, validation = split_indices(
-        len(table), validation_fraction=options.validation_fraction, seed=seed, classes=classes
-    )
+    if options.validation == "last":
+        num_held_out = min(len(table) - 1, max(1, round(len(table) * options.validation_fraction)))
+        train, validation = np.split(np.arange(len(table)), [len(table) - num_held_out])
+    else:
+        train, validation = split_indices(
+            len(table), validation_fraction=options.validation_fraction, seed=seed, classes=classes
+        )
     columns = tuple(
         learn_column(column.iloc[train], max_categories=options.max_categories, form=text_form_of(column))
         for name in table.columns

@@ -18,6 +18,7 @@ import numpy as np
 
 from workbench.absent_columns import absent_columns
 from workbench.data.image_folders import ENDINGS
+from workbench.data.plain_frames import plain_frame
 from workbench.deploy.card import Card
 from workbench.deploy.predictor import Answers
 from workbench.errors import DataError
@@ -41,6 +42,8 @@ def columns_from(card: Card, samples: Any) -> Mapping[str, Any]:
     if isinstance(samples, str | Path):
         return _from_file(card, Path(samples))
     if hasattr(samples, "columns") and hasattr(samples, "to_numpy"):
+        if hasattr(samples, "iloc"):  # of pandas, and of whatever types
+            samples = plain_frame(samples).table
         if _takes_array(card) and card.inputs[0].name not in samples.columns:
             if set(card.inputs[0].columns) & set(samples.columns):
                 return _windows(card, {str(name): samples[name].to_numpy() for name in samples.columns})

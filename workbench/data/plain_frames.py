@@ -1,0 +1,236 @@
+"""Tables of any types of pandas and Arrow as numbers, truth values, times and text.
+
+A value is used as it is meant, converted with a note, or refused with the name of its column. What a column
+of plain values means is left to `columns`.
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import fractions
+import uuid
+from collections.abc import Iterable
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from workbench.errors import DataError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_EXACT = 2**53
+"""Beyond it, whole numbers are no longer exact as floating-point numbers."""
+_TRUTH = (bool, np.bool_)
+_WHOLE = (int, np.integer)
+_REAL = (float, np.floating)
+_WRITTEN = (decimal.Decimal, fractions.Fraction)
+_BYTES = (bytes, bytearray, memoryview)
+_LABELS = (uuid.UUID, PurePath)
+
+
+class PlainFrame(NamedTuple):
+    """A table with plain columns, and what was converted, in words."""
+
+    table: pd.DataFrame
+    notes: tuple[str, ...]
+
+
+def plain_frame(frame: pd.DataFrame, *, field: str = "data") -> PlainFrame:
+    """Return a table whose columns hold numbers, truth values, times, categories or text.
+
+    An index with a name, or of anything but whole numbers, becomes columns: it is content. The numbers of
+    rows that every frame has are left out.
+
+    Args:
+        frame: The table; the names of its columns differ.
+        field: What errors name as the place of the table.
+
+    Raises:
+        DataError: If a column holds what is no single value, such as lists or complex numbers.
+    """
+    table, notes = _with_index(frame)
+    columns = {}
+    for place, name in enumerate(map(str, table.columns)):
+        column, note = _plain(table.iloc[:, place].rename(name), field)
+        columns[name] = column
+        notes += [] if note is None else [note]
+    if all(column is table.iloc[:, place] for place, column in enumerate(columns.values())):
+        return PlainFrame(table, tuple(notes))
+    import pandas as pd
+
+    return PlainFrame(pd.DataFrame(columns, index=table.index), tuple(notes))
+
+
+def plain_column(values: pd.Series, *, field: str = "data") -> pd.Series:
+    """Return one column as `plain_frame` does; arguments and errors likewise."""
+    return _plain(values, field)[0]
+
+
+def _with_index(frame: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
+    from pandas.api import types
+
+    levels = [frame.index.get_level_values(level) for level in range(frame.index.nlevels)]
+    is_content = any(level.name is not None or not types.is_integer_dtype(level.dtype) for level in levels)
+    if not is_content or not len(frame):
+        return frame.reset_index(drop=True), []
+    names = ["index" if level.name is None else str(level.name) for level in levels]
+    taken = set(map(str, frame.columns))
+    if any(name in taken for name in names):
+        # A copy of a column, as after set_index(..., drop=False), or a name that says nothing more.
+        note = f"the index {', '.join(names)} is left out, as a column has its name"
+        return frame.reset_index(drop=True), [note]
+    plural = "s" if len(names) > 1 else ""
+    return frame.reset_index(names=names), [f"the index is used as the column{plural} {', '.join(names)}"]
+
+
+def _plain(values: pd.Series, field: str) -> tuple[pd.Series, str | None]:
+    """Return a column, itself where it is plain already, and what was converted."""
+    import pandas as pd
+
+    dtype, name = values.dtype, str(values.name)
+    if isinstance(dtype, pd.SparseDtype):
+        return _plain(pd.Series(np.asarray(values), index=values.index, name=values.name), field)
+    if isinstance(dtype, pd.PeriodDtype):
+        return values.dt.to_timestamp(), f"{name} holds periods, which are read as their first moment"
+    if isinstance(dtype, pd.IntervalDtype):
+        return _as_text(values), f"{name} holds intervals, which are read as text"
+    if isinstance(dtype, pd.ArrowDtype):
+        return _plain(_out_of_arrow(values), field)
+    if dtype.kind == "c":
+        raise _refusal(name, "complex numbers", "Give their real and imaginary parts a column each.", field)
+    if isinstance(dtype, np.dtype) and dtype.kind == "O":
+        return _plain_objects(values, field)
+    is_whole = dtype.kind in "iu"
+    return values, _note_of_large(name, values.dropna()) if is_whole else None
+
+
+def _out_of_arrow(values: pd.Series) -> pd.Series:
+    """Return a column of Arrow's types as one of pandas' own, or of Python's objects."""
+    import pandas as pd
+
+    kind = values.dtype.kind
+    if kind in "iuf":
+        if not values.isna().any():
+            return values.astype(values.dtype.numpy_dtype)  # type: ignore[union-attr]
+        return values.astype({"i": "Int64", "u": "UInt64", "f": "float64"}[kind])
+    if kind == "b":
+        return values.astype("boolean")
+    objects = np.empty(len(values), dtype=object)
+    objects[:] = [None if missing else value for value, missing in zip(values, values.isna(), strict=True)]
+    found = pd.Series(objects, index=values.index, name=values.name)
+    return found.infer_objects() if kind in "mM" else found
+
+
+def _plain_objects(values: pd.Series, field: str) -> tuple[pd.Series, str | None]:
+    import pandas as pd
+
+    name, known = str(values.name), values[values.notna()]
+    kinds = set(map(type, known))
+    if not kinds:
+        return values.astype("float64"), None
+
+    def all_are(*of: type) -> bool:
+        return all(issubclass(kind, of) for kind in kinds)
+
+    if all_are(str):
+        return values, None
+    if all_are(*_TRUTH):
+        return values.astype("boolean"), None
+    if all_are(*_TRUTH, *_WHOLE, *_REAL, *_WRITTEN):
+        numbers = _as_floats(values, known)
+        written = sorted(kind.__name__.lower() for kind in kinds if issubclass(kind, _WRITTEN))
+        if written:
+            return numbers, f"{name} holds {' and '.join(written)}s, which are read as numbers"
+        return numbers, _note_of_large(name, known)
+    if all_are(datetime.time):
+        seconds = [
+            value.hour * 3600 + value.minute * 60 + value.second + value.microsecond / 1e6 for value in known
+        ]
+        return (
+            _as_floats(values, pd.Series(seconds, index=known.index)),
+            f"{name} holds times of the day, which are read as seconds since midnight",
+        )
+    if all_are(datetime.timedelta, np.timedelta64):
+        return pd.to_timedelta(values), None
+    if all_are(datetime.date, np.datetime64):
+        return values, None  # with or without a time and a zone: `dates` reads them
+    if all_are(pd.Period):
+        moments = [None if missing else value.to_timestamp() for value, missing in _pairs(values)]
+        return (
+            pd.Series(pd.to_datetime(moments), index=values.index, name=values.name),
+            f"{name} holds periods, which are read as their first moment",
+        )
+    if all_are(*_BYTES):
+        return _decoded(values, field), f"{name} holds bytes, which are read as UTF-8 text"
+    if all_are(complex, np.complexfloating):
+        raise _refusal(name, "complex numbers", "Give their real and imaginary parts a column each.", field)
+    for kind in kinds:
+        if issubclass(kind, (list, tuple, set, frozenset, dict, np.ndarray, pd.Series, pd.DataFrame)):
+            step = "Give every value a column of its own, or leave the column out."
+            raise _refusal(name, f"{kind.__name__}s, of several values each", step, field)
+    if all_are(*_LABELS, pd.Interval):
+        return _as_text(values), None
+    return _mixed(values, name, kinds)
+
+
+def _mixed(values: pd.Series, name: str, kinds: Iterable[type]) -> tuple[pd.Series, str | None]:
+    """Return values of several types as text, which numbers among them are, too."""
+    if all(issubclass(kind, (str, *_TRUTH, *_WHOLE, *_REAL, *_WRITTEN)) for kind in kinds):
+        return _as_text(values), None
+    listed = ", ".join(sorted(kind.__name__ for kind in kinds))
+    return _as_text(values), f"{name} holds {listed}, which are read as text"
+
+
+def _as_floats(values: pd.Series, known: pd.Series) -> pd.Series:
+    import pandas as pd
+
+    numbers = pd.Series(np.nan, index=values.index, name=values.name)
+    numbers[known.index] = [float(value) for value in known]
+    return numbers
+
+
+def _as_text(values: pd.Series) -> pd.Series:
+    import pandas as pd
+
+    texts = np.array([None if missing else str(value) for value, missing in _pairs(values)], dtype=object)
+    return pd.Series(texts, index=values.index, name=values.name)
+
+
+def _pairs(values: pd.Series) -> Iterable[tuple[Any, bool]]:
+    return zip(values, values.isna(), strict=True)
+
+
+def _decoded(values: pd.Series, field: str) -> pd.Series:
+    import pandas as pd
+
+    texts = np.empty(len(values), dtype=object)
+    for row, (value, missing) in enumerate(_pairs(values)):
+        try:
+            texts[row] = None if missing else bytes(value).decode()
+        except UnicodeDecodeError as error:
+            step = "Decode it before, or leave the column out."
+            raise _refusal(str(values.name), f"bytes that are no text (row {row})", step, field) from error
+    return pd.Series(texts, index=values.index, name=values.name)
+
+
+def _note_of_large(name: str, known: pd.Series) -> str | None:
+    """Return a note on whole numbers that are not exact as floating-point numbers; None for others."""
+    whole = known if known.dtype.kind in "iu" else [value for value in known if isinstance(value, _WHOLE)]
+    if not len(whole) or max(abs(int(min(whole))), abs(int(max(whole)))) <= _EXACT:
+        return None
+    return (
+        f"{name} holds whole numbers beyond 2^53, whose last digits are lost: write it as text if it "
+        "identifies something"
+    )
+
+
+def _refusal(name: str, what: str, step: str, field: str) -> DataError:
+    return DataError(
+        f"the column {name!r} holds {what}",
+        field=field,
+        allowed="numbers, truth values, times or text",
+        next_step=step,
+    )
