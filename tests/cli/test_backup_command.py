@@ -39,7 +39,7 @@ def test_a_store_is_backed_up_restored_and_shown_by_doctor(
     assert run_command(["restore", folder, "--store", target]) == 1
     assert "1 run of the backup already" in capsys.readouterr().err
     assert run_command(["show", "last", "--store", target]) == 0
-    assert run_command(["restore", str(tmp_path), "--store", target]) == 1
+    assert run_command(["restore", str(tmp_path), "--store", target]) == 2
     assert "is not a backup" in capsys.readouterr().err
 
     from workbench.cli.doctor import _check_backup
