@@ -29,10 +29,12 @@ from workbench.deploy.placement.stage_export import add_stages, exits_of
 from workbench.deploy.predict_script import script
 from workbench.deploy.predictor import Answers, Predictor, classes_in
 from workbench.deploy.statistics import describe_samples, of_numbers, of_texts
-from workbench.errors import RunError
+from workbench.errors import DataError, RunError
 from workbench.experiment import Experiment
 from workbench.models.calls import call_model, map_tensors, output_in
 from workbench.models.found_boxes import NUM_EDGES
+from workbench.models.pairing import Pairing
+from workbench.training.assembly import learned_pairing
 from workbench.training.loaders import as_tensors
 
 PREDICT = "predict.py"
@@ -113,15 +115,19 @@ def add_mean(
     tensors = as_tensors(data.train.batch(indices)[0])
     with torch.inference_mode():
         found = output_in(call_model(model, _first(tensors, 2)))
+    pairing = _pairing_of(model, data, experiment)
+    if pairing is not None:
+        found = pairing.scores(found)
     if not isinstance(found, torch.Tensor):
         raise RunError(
             f"the model returns {type(found).__name__}, and only a tensor is exported",
             next_step="Export it without --format onnx, and call it from your own code.",
         )
-    output = output_of(data.task, tuple(found.shape[1:]), data.class_names, reading)
+    task = "other" if pairing is None else data.task
+    output = output_of(task, tuple(found.shape[1:]), data.class_names, reading)
     samples = _samples(tensors) if reading is None else reading.samples
     inputs = _inputs(samples, tensors, reading)
-    members = [(Member.of(each, reading), weight) for each, weight in models]
+    members = [(Member.of(each, reading, pairing), weight) for each, weight in models]
     made = build(members, inputs, output, [_first(tensors, 7)] * len(members))
     member = members[0][0]
     answering = Answering(member, output)
@@ -134,8 +140,10 @@ def add_mean(
 
     program = None if format == ONNX else answering_program(member, inputs, output, _first(tensors, 7))
     card = write(folder, made, inputs, output, samples, expected, origin, format=format, program=program)
-    # What tiers send each other is one array.
-    has_stages = len(models) == len(inputs) == 1 and inputs[0].kind == "array" and output.kind == "classes"
+    # What tiers send each other is one array, and their exits answer with a score of each class.
+    is_binary = pairing is not None and pairing.form == "binary"
+    has_stages = len(models) == len(inputs) == 1 and inputs[0].kind == "array"
+    has_stages = has_stages and output.kind == "classes" and not is_binary
     exits = exits_of(model) if has_stages else None
     if exits is not None:
         number = min(_NUM_COMPARED, len(next(iter(samples.values()))))
@@ -267,6 +275,14 @@ def _reading(experiment: Experiment) -> Reading | None:
     if component is None or component.is_reference:
         return None
     return check_options(component.name, component.options).reading(seed=experiment.seed)
+
+
+def _pairing_of(model: nn.Module, data: Datasets, experiment: Experiment) -> Pairing | None:
+    """Return how outputs are read; None where a sample has several classes, so that none is the answer."""
+    try:
+        return learned_pairing(experiment, data, model)
+    except DataError:
+        return None
 
 
 def _some(tensors: Any, places: np.ndarray) -> Any:

@@ -31,6 +31,7 @@ from workbench.errors import RunError
 from workbench.models.calls import call_model, output_in
 from workbench.models.detector import NUM_EDGES
 from workbench.models.fitted_estimator import FittedEstimator
+from workbench.models.pairing import Pairing
 from workbench.models.trees import TreeEnsemble
 from workbench.training.loaders import as_tensors
 
@@ -51,6 +52,7 @@ class Member:
         target_scale: Factor of a predicted number, likewise.
         image_shape: The shape of an image as users have it, (height, width) or (height, width, channels);
             None where samples have the shape that the model takes.
+        pairing: How scores of classes are read from outputs; None for classes that come last.
     """
 
     model: nn.Module
@@ -61,15 +63,16 @@ class Member:
     target_mean: Any = 0.0
     target_scale: Any = 1.0
     image_shape: tuple[int, ...] | None = None
+    pairing: Pairing | None = None
 
     @classmethod
-    def of(cls, model: nn.Module, reading: Reading | None) -> Member:
+    def of(cls, model: nn.Module, reading: Reading | None, pairing: Pairing | None = None) -> Member:
         """Return a model with the conversions of a data set."""
         if reading is None:
-            return cls(model)
+            return cls(model, pairing=pairing)
         return cls(
             model, reading.columns, mean=reading.mean, scale=reading.scale,
-            target_mean=reading.target_mean, target_scale=reading.target_scale,
+            target_mean=reading.target_mean, target_scale=reading.target_scale, pairing=pairing,
         )  # fmt: skip
 
 
@@ -236,14 +239,15 @@ class Answering(nn.Module):
     def __init__(self, member: Member, output: Output) -> None:
         """Take the conversion of a member's outputs."""
         super().__init__()
-        self._kind, self._shape = output.kind, output.shape
+        self._kind, self._shape, self._pairing = output.kind, output.shape, member.pairing
         self.register_buffer("factor", torch.from_numpy(np.asarray(member.target_scale, np.float32)))
         self.register_buffer("mean", torch.from_numpy(np.asarray(member.target_mean, np.float32)))
 
     def forward(self, outputs: torch.Tensor) -> torch.Tensor:
         """Return the answers."""
         if self._kind == "classes":
-            return outputs.softmax(dim=-1)
+            scores = outputs if self._pairing is None else self._pairing.scores(outputs)
+            return scores.softmax(dim=-1)
         if self._kind == "boxes":
             return torch.cat([outputs[..., :NUM_EDGES], outputs[..., NUM_EDGES:].sigmoid()], dim=-1)
         if self._kind == "values":
@@ -300,9 +304,23 @@ class _Output(nn.Module):
         return output_in(self.model(inputs))
 
 
+def _scores(graph: Graph, found: str, member: Member, num_dims: int) -> str:
+    """Return scores with the classes last; a single one of two classes stands beside that of the first, 0."""
+    pairing = member.pairing
+    if pairing is None or pairing.form is None:
+        return found
+    if pairing.class_dim is None:
+        found = graph.add("Unsqueeze", found, graph.constant(np.array([-1], dtype=np.int64)))
+    elif pairing.class_dim == 1 and num_dims > 2:
+        found = graph.add("Transpose", found, perm=[0, *range(2, num_dims), 1])
+    if pairing.form != "binary":
+        return found
+    return graph.add("Concat", graph.add("Sub", found, found), found, axis=-1)
+
+
 def _answer(graph: Graph, found: str, member: Member, output: Output) -> str:
     if output.kind == "classes":
-        return graph.add("Softmax", found, axis=-1)
+        return graph.add("Softmax", _scores(graph, found, member, len(output.shape) + 1), axis=-1)
     if output.kind == "outputs":
         return found
     if output.kind == "boxes":

@@ -77,7 +77,9 @@ class Pairing:
     _target_ndim: int | None = field(default=None, init=False, repr=False)
     returns_outputs: bool = field(default=False, init=False)
     """Whether the model has returned more than a loss."""
-    _class_dim: int | None = field(default=None, init=False, repr=False)
+    class_dim: int | None = field(default=None, init=False)
+    """The dimension of the outputs that held the classes when they were last read; None for none."""
+    _remembered: int | None = field(default=None, init=False, repr=False)
     _has_soft_labels: bool = field(default=False, init=False, repr=False)
 
     def classes(
@@ -160,22 +162,15 @@ class Pairing:
     def scores(self, outputs: Any) -> Any:
         """Return outputs as an export answers: of classes a score for each one, the classes last.
 
-        Outputs of other tasks, and those of which the classes cannot be told, stay as they are.
+        Outputs stay as they are where `classes` has read no pair before.
 
         Args:
             outputs: What a model returned.
         """
         found = output_in(outputs)
-        if self.form is None or not isinstance(found, Tensor) or not found.is_floating_point():
+        if self.form is None or not isinstance(found, Tensor):
             return found
-        if self.form == "binary":
-            class_dim = (
-                self._class_dim if found.ndim > 1 and found.shape[self._class_dim or -1] == 1 else None
-            )
-            return _with_classes_last(found, class_dim)
-        return _with_classes_last(
-            found, -1 if found.ndim == 2 or self._class_dim is None else self._class_dim
-        )
+        return _with_classes_last(found, self.class_dim)
 
     def fitted(self, targets: np.ndarray) -> np.ndarray:
         """Return targets as a model is fitted to them that takes all samples at once.
@@ -202,7 +197,7 @@ class Pairing:
                 next_step="Give each sample one class, or choose a model that is trained by steps.",
             )  # fmt: skip
         self.form, self.num_scores = "shares" if is_shares else "numbers", self.num_outputs
-        self._target_ndim = targets.ndim
+        self._target_ndim, self.class_dim = targets.ndim, -1
         self.check_targets(targets, kind="classes", where="train")
         if is_shares:
             return targets.argmax(axis=1)
@@ -292,7 +287,7 @@ class Pairing:
     def _check_shares(self, values: np.ndarray, whose: str, first: int, where: str | None) -> None:
         if not values.size:
             return
-        class_dim = 1 if values.ndim == 2 or self._class_dim == 1 else -1
+        class_dim = -1 if self.class_dim is None else self.class_dim
         sums = np.asarray(values.sum(axis=class_dim, dtype=np.float64))
         wrong = np.abs(sums - 1) > _SHARE_TOLERANCE
         if not wrong.any() and values.min() >= 0:
@@ -341,7 +336,7 @@ class Pairing:
             if len(fitting) == 1:
                 return fitting[0]
             readings = fitting or readings
-        known = self._class_dim if self._class_dim is not None else self.declared()
+        known = self._remembered if self._remembered is not None else self.declared()
         for each in readings:
             if known is not None and each[0] == known % len(shape):
                 return each
@@ -357,8 +352,9 @@ class Pairing:
         self, class_dim: int | None, shape: tuple[int, ...], form: Form, num_scores: int, target_ndim: int
     ) -> None:
         self.form, self.num_scores, self._target_ndim = form, num_scores, target_ndim
+        self.class_dim = -1 if class_dim == len(shape) - 1 else class_dim
         if self.remembers and class_dim is not None and len(shape) > 2:
-            self._class_dim = -1 if class_dim == len(shape) - 1 else class_dim
+            self._remembered = self.class_dim
 
     def _is_flattened(self, shape: tuple[int, ...], target_shape: tuple[int, ...]) -> bool:
         if len(self.target_shape) < 2 or shape[:1] != target_shape[:1]:

@@ -169,10 +169,15 @@ class Ensemble:
             3
         """
         from workbench.models.ensemble_selection import weighted_mean
+        from workbench.training.assembly import learned_pairing
         from workbench.training.ensembles import in_unit_of_target, predict
 
         is_classes = self._models.data.task == "classification"
-        answers = [predict(model, inputs, is_classes=is_classes) for model in self._members]
+        data, experiment = self._models.data, self._experiment
+        answers = [
+            predict(model, inputs, is_classes=is_classes, pairing=learned_pairing(experiment, data, model))
+            for model in self._members
+        ]
         mean = weighted_mean(answers, list(self.weights.values()))
         return mean if is_classes else in_unit_of_target(mean, self._experiment)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import math
@@ -59,6 +60,7 @@ from workbench.training.source import Source, sources_of
 from workbench.training.strategy_choice import strategy_of
 from workbench.training.task import TrialTask
 
+_NUM_LEARNED_FROM = 16
 _NUM_SET_UP_SAMPLES = 2  # normalisation over a batch needs more than one
 
 
@@ -380,6 +382,30 @@ def pairing_of(experiment: Experiment, datasets: Datasets) -> Pairing:
         data=datasets.name,
         declared=declared,
     )
+
+
+def learned_pairing(experiment: Experiment, datasets: Datasets, model: nn.Module) -> Pairing:
+    """Return how outputs meet targets as a trained model shows it for some samples of train.
+
+    Args:
+        experiment: The experiment.
+        datasets: Its data; where it has no classes, nothing is computed.
+        model: The model, on the CPU and in evaluation mode.
+
+    Raises:
+        DataError: If a sample has several classes, so that outputs are no scores of which one is the answer.
+    """
+    pairing = pairing_of(experiment, datasets)
+    if datasets.task != "classification" or experiment.leaves_loss_to_model or experiment.makes_own_steps:
+        return pairing
+    source = Source(datasets.train, torch.device("cpu"))
+    inputs, targets = source.fetch(source.all_indices[:_NUM_LEARNED_FROM])
+    with (
+        torch.inference_mode(),
+        contextlib.suppress(ExperimentError),
+    ):  # a loss of its own may need other forms
+        pairing.classes(call_model(model, inputs), targets)
+    return pairing
 
 
 def loss_of(

@@ -21,7 +21,8 @@ from workbench.experiment import Experiment, Objective
 from workbench.models.calls import call_model, output_in
 from workbench.models.ensemble_selection import select, weighted_mean
 from workbench.models.metrics import AnyMetric, WholeMetric
-from workbench.training.assembly import metrics_of
+from workbench.models.pairing import Pairing
+from workbench.training.assembly import learned_pairing, metrics_of, pairing_of
 from workbench.training.loaders import as_tensors
 
 INTERVAL = 0.95
@@ -71,7 +72,9 @@ class _Score:
     """The metric of predictions, as a training measures it of one model."""
 
     def __init__(self, experiment: Experiment, datasets: Datasets, objective: Objective) -> None:
-        metrics = metrics_of(experiment, datasets)
+        pairing = pairing_of(experiment, datasets)
+        pairing.declared = lambda: -1  # as `predict` returns them
+        metrics = metrics_of(experiment, datasets, pairing=pairing)
         name = objective.metric.removeprefix(_PREFIX)
         if not objective.metric.startswith(_PREFIX) or name not in metrics:
             raise ArgumentError(
@@ -95,19 +98,21 @@ class _Score:
         return self._metric.finish(float(total) / float(count))
 
 
-def predict(model: nn.Module, inputs: Any, *, is_classes: bool) -> np.ndarray:
+def predict(model: nn.Module, inputs: Any, *, is_classes: bool, pairing: Pairing | None = None) -> np.ndarray:
     """Return what a model predicts for a batch, in double precision.
 
     Args:
         model: The model, on the CPU and in evaluation mode.
         inputs: What the model takes, as arrays or tensors.
-        is_classes: Whether it scores classes, so that probabilities are returned.
+        is_classes: Whether it scores classes, so that probabilities are returned, the classes last.
+        pairing: How its outputs are read, as `learned_pairing` returns it; None for classes that come last.
 
     Raises:
         RunError: If it returns no tensor, or no score for each class.
     """
     with torch.inference_mode():
-        outputs = output_in(call_model(model, as_tensors(inputs)))
+        outputs = call_model(model, as_tensors(inputs))
+        outputs = output_in(outputs) if pairing is None else pairing.scores(outputs)
         if not isinstance(outputs, Tensor) or (is_classes and (outputs.ndim < 2 or outputs.shape[-1] < 2)):
             wanted = "a score for each class" if is_classes else "a tensor of numbers"
             raise RunError(
@@ -181,8 +186,9 @@ def select_models(
     targets = [_targets(split) for split in splits]
     found: list[list[np.ndarray]] = [[] for _ in splits]
     for model in models:
+        pairing = learned_pairing(experiment, datasets, model)
         for split, kept in zip(splits, found, strict=True):
-            kept.append(_predict_all(model, split, is_classes=is_classes, num_models=num_models))
+            kept.append(_predict_all(model, split, pairing, is_classes=is_classes, num_models=num_models))
     classes = targets[0].numpy() if is_classes and targets[0].ndim == 1 else None
     chosen_by, judged_by = split_indices(
         len(splits[0]), validation_fraction=0.5, seed=experiment.seed, classes=classes
@@ -243,10 +249,12 @@ def _targets(split: Split) -> Tensor:
     return torch.cat(parts)
 
 
-def _predict_all(model: nn.Module, split: Split, *, is_classes: bool, num_models: int) -> np.ndarray:
+def _predict_all(
+    model: nn.Module, split: Split, pairing: Pairing, *, is_classes: bool, num_models: int
+) -> np.ndarray:
     parts = []
     for places in _batches(split):
-        parts.append(predict(model, split.batch(places)[0], is_classes=is_classes))
+        parts.append(predict(model, split.batch(places)[0], is_classes=is_classes, pairing=pairing))
         num_numbers = parts[0].size // len(parts[0]) * len(split) * num_models
         if num_numbers > _MAX_NUMBERS:
             raise RunError(
