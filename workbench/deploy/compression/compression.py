@@ -33,7 +33,7 @@ from workbench.deploy.device import HERE, time_model
 from workbench.deploy.onnx_export import write_onnx
 from workbench.deploy.predictor import open_session
 from workbench.history.compression import RATIO_HERE
-from workbench.training.assembly import loss_of
+from workbench.training.assembly import loss_of, pairing_of
 from workbench.training.source import Source
 
 MEASURED = "compression.json"
@@ -185,10 +185,11 @@ class Compression:
         # By its own seed and not that of the trial: two quantisers are compared on the same weights.
         torch.manual_seed(self.seed)
         batch = _SMALL_BATCH if len(datasets.train) <= FEW_SAMPLES else _BATCH
+        pairing = pairing_of(self.base.experiment, datasets)
         return fine_tune(
             smaller, teacher, Source(datasets.train, torch.device("cpu")),
-            loss_of(self.base.experiment, datasets), epochs=way["epochs"], lr=way["lr"],
-            distillation=way["distillation"], batch=batch, seed=self.seed,
+            loss_of(self.base.experiment, datasets, pairing), epochs=way["epochs"], lr=way["lr"],
+            distillation=way["distillation"], batch=batch, seed=self.seed, scores=pairing.scores,
             classes=datasets.task in ("classification", "language_model"),
             report=lambda epoch, loss: report(step=after + epoch, fine_tuning_loss=loss),
             quality=None if slimming else lambda: quality_of(smaller, self.base, datasets),

@@ -61,7 +61,7 @@ def fine_tune(
     model: nn.Module, teacher: Teacher, source: Source, loss: Callable[[Any, Any], Tensor], *, epochs: int,
     lr: float, distillation: float, batch: int, classes: bool, seed: int,
     report: Callable[[int, float], bool], quality: Callable[[], float] | None = None,
-    scales: Sequence[Tensor] = (), slimming: float = 0.0,
+    scales: Sequence[Tensor] = (), slimming: float = 0.0, scores: Callable[[Any], Tensor] | None = None,
 ) -> bool:  # fmt: skip
     """Train a model with AdamW and a rate that falls to zero, and keep the best of the later epochs.
 
@@ -79,6 +79,7 @@ def fine_tune(
         report: Receives the epoch and its mean loss; returns whether to stop.
         quality: Returns how good the model is, in evaluation mode; None keeps the last epoch.
         scales: Parameters of which as many as possible should become zero.
+        scores: Brings scores of classes into the form in which the classes come last; None where they do.
         slimming: The weight of the sum of their sizes in the loss.
 
     Returns:
@@ -100,7 +101,8 @@ def fine_tune(
             value = loss(outputs, targets)
             if distillation > 0:
                 wanted = teacher.outputs(indices, inputs)
-                value = (1 - distillation) * value + distillation * _distance(outputs, wanted, classes)
+                found, wanted = (each if scores is None else scores(each) for each in (outputs, wanted))
+                value = (1 - distillation) * value + distillation * _distance(found, wanted, classes)
             if scales:
                 value = value + slimming * torch.stack([scale.abs().sum() for scale in scales]).sum()
             optimizer.zero_grad(set_to_none=True)

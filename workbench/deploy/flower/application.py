@@ -24,16 +24,18 @@ from torch import Tensor, nn
 from workbench.data import Datasets, Split, draws
 from workbench.deploy.flower import learning, scripts
 from workbench.deploy.flower.learning import EVALUATE, INITIAL, MODEL, SETTINGS, TRAIN, packed
-from workbench.errors import RunError, first_line_of
+from workbench.errors import DataError, RunError, first_line_of
 from workbench.experiment import Experiment
 from workbench.experiment.federated import Federated, default_server_lr
 from workbench.experiment.schedule_names import PLATEAU, is_own_schedule
 from workbench.federated import aggregation, server_rules
-from workbench.models.calls import call_model, output_in
+from workbench.models.calls import call_model
+from workbench.models.metrics import ACCURACY, Metric, with_pairing
+from workbench.models.pairing import Pairing
 from workbench.planning.settings import TrialSettings
 from workbench.strategies.client_steps import ClientSteps
 from workbench.strategies.strategy import Worker
-from workbench.training.assembly import assemble, build_trial_model, loss_of
+from workbench.training.assembly import assemble, build_trial_model, learned_pairing, loss_of, pairing_of
 from workbench.training.clients import clients_of
 from workbench.training.loaders import as_tensors
 from workbench.training.loading import load_trial_data
@@ -48,16 +50,22 @@ _AS_IT_IS = "Export it without --format flower."
 
 
 class _WithLoss(nn.Module):
-    """A model that returns its loss and its outputs."""
+    """A model that returns its loss, and of how many predictions of classes how many are right."""
 
-    def __init__(self, model: nn.Module, loss: Any) -> None:
+    def __init__(self, model: nn.Module, loss: Any, pairing: Pairing, *, has_classes: bool) -> None:
         super().__init__()
         self.model = model
-        self._loss = loss
+        self._loss, self._has_classes = loss, has_classes
+        self._accuracy = with_pairing(ACCURACY, pairing)
 
     def forward(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         outputs = call_model(self.model, inputs)
-        return self._loss(outputs, targets), output_in(outputs)
+        loss = self._loss(outputs, targets)
+        if not self._has_classes:
+            return loss, torch.zeros(2)
+        assert isinstance(self._accuracy, Metric)
+        right, count = self._accuracy.measure(outputs, targets)
+        return loss, torch.stack([right, torch.as_tensor(count)])
 
 
 def write_application(folder: Path, task: TrialTask, name: str) -> None:
@@ -158,8 +166,19 @@ def _settings(
         "num_bad": federated.num_bad,
         "sent": sent,
         "trained": list(trained),
-        "has_classes": datasets.task == "classification",
+        "has_classes": _has_classes(experiment, datasets, model),
     }  # fmt: skip
+
+
+def _has_classes(experiment: Experiment, datasets: Datasets, model: nn.Module) -> bool:
+    """Return whether each prediction is of one class, so that it is right or wrong."""
+    was_training = model.training
+    try:
+        return learned_pairing(experiment, datasets, model.eval()).form is not None
+    except DataError:
+        return False
+    finally:
+        model.train(was_training)
 
 
 def _optimizer(settings: TrialSettings, trained: Mapping[str, nn.Parameter]) -> dict[str, Any]:
@@ -187,7 +206,11 @@ def _programs(
     examples = [as_tensors(part) for part in datasets.train.batch(np.arange(min(4, len(datasets.train))))]
     if not all(isinstance(part, Tensor) for part in examples):
         raise RunError("only a model of one input and one target is written", next_step=_AS_IT_IS)
-    with_loss = _WithLoss(model, loss_of(experiment, datasets))
+    pairing = pairing_of(experiment, datasets)
+    with_loss = _WithLoss(
+        model, loss_of(experiment, datasets, pairing), pairing,
+        has_classes=_has_classes(experiment, datasets, model),
+    )  # fmt: skip
     initial = {name: value.numpy() for name, value in model.state_dict().items() if name in sent}
     written = io.BytesIO()
     np.savez(written, **initial)

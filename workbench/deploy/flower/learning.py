@@ -114,15 +114,17 @@ class Learning:
         """
         program, batch = self._holding(EVALUATE, weights), self.settings["batch"]
         names = ("loss", "accuracy") if self.settings["has_classes"] else ("loss",)
-        sums = dict.fromkeys(names, 0.0)
+        sums, num_counted = dict.fromkeys(names, 0.0), 0.0
         for first in range(0, len(targets), batch):
             wanted = torch.from_numpy(targets[first : first + batch])
             with torch.inference_mode():
-                loss, outputs = program(torch.from_numpy(inputs[first : first + batch]), wanted)
+                loss, right = program(torch.from_numpy(inputs[first : first + batch]), wanted)
             sums["loss"] += float(loss) * len(wanted)
             if "accuracy" in sums:
-                sums["accuracy"] += float((outputs.argmax(1) == wanted).sum())
-        return {name: value / max(1, len(targets)) for name, value in sums.items()}
+                sums["accuracy"] += float(right[0])
+                num_counted += float(right[1])
+        counts = {"loss": len(targets), "accuracy": num_counted}
+        return {name: value / max(1, counts[name]) for name, value in sums.items()}
 
     def _holding(self, name: str, weights: Weights) -> nn.Module:
         """Return a program that holds these weights."""
