@@ -30,6 +30,7 @@ _OTHERS = (
 _OPENS = re.compile(
     rf"(?<![\w.])(?:[A-Za-z_]\w*\.)*(?:(?P<number>{_NUMBERS})|{_ARRAYS}|(?P<other>{_OTHERS}))\("
 )
+_CALL, _NUMBERED = re.compile(r"\w\("), re.compile(r":[\d/A-Z]|/job")
 _TENSORFLOW = re.compile(r"<tf\.\w+\b[^>]*?\bnumpy=([^>,]*)[^>]*>?")
 _DEVICE = re.compile(
     r"/(?:job|replica|task|device):[\w:/]+"
@@ -75,11 +76,11 @@ def with_plain_values(text: str) -> str:
         text = _END_OF_SERIES.sub(NOT_READ, text)
     if "<tf." in text:
         text = _TENSORFLOW.sub(lambda match: _number_in(match[1], is_closed=True) or NOT_READ, text)
-    if "(" in text:
+    if _CALL.search(text) is not None:  # these checks cost little, and most lines have none of it
         text = _without_calls(text)
-    if ")" in text:
+    if ")" in text and "=" in text:
         text = _END_OF_ARRAY.sub(NOT_READ, text)
-    return _DEVICE.sub(NOT_READ, text) if ":" in text else text
+    return _DEVICE.sub(NOT_READ, text) if _NUMBERED.search(text) is not None else text
 
 
 def number_of_text(text: str) -> float | None:
