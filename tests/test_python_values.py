@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import workbench as wb
+from workbench.actions.table import stored_payload
 from workbench.errors import ExperimentError
 from workbench.space import Float, Int, Space
 
@@ -100,6 +101,23 @@ def test_what_a_trial_would_not_receive_as_it_is_is_refused_with_what_to_write(
         wb.Choice(choices=["first", choice])
     with pytest.raises(ExperimentError, match=rf"(?s){words}"):
         wb.Fixed(value=choice)
+
+
+@pytest.mark.parametrize(
+    ("section", "field"),
+    [
+        ({"training": {"optimizer_options": {"betas": (0.9, 0.95)}}}, "training.optimizer_options.betas"),
+        ({"model": {"name": "mlp", "dims": (0.9, 0.95)}}, "model.options.dims"),
+    ],
+)
+def test_options_are_refused_in_the_same_words(section: dict[str, Any], field: str) -> None:
+    whole = {"model": "mlp", "data": "digits", "objectives": [{"metric": "val_loss", "goal": "minimize"}]}
+    with pytest.raises(ExperimentError, match=rf"{field}: \(0\.9, 0\.95\) is a tuple.*Write \[0\.9, 0\.95\]"):
+        wb.Experiment(**whole | section)
+
+
+def test_arguments_of_actions_take_scalars_of_libraries() -> None:
+    assert stored_payload("set", {"trials": np.int64(3)}) == {"budget.trials": 3}
 
 
 def test_an_array_alone_is_refused_like_a_list() -> None:

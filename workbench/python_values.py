@@ -108,15 +108,19 @@ def json_value(value: Any, field: str | None = None) -> Any:
         return [json_value(inner, _path(field, place)) for place, inner in enumerate(value)]
     if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
         return {key: json_value(inner, _path(field, key)) for key, inner in value.items()}
+    raise not_held(value, field)
+
+
+def not_held(value: Any, field: str | None) -> ExperimentError:
+    """Return the error for a value that an experiment cannot hold, with what to write instead."""
     problem, next_step = _why_not_held(value)
-    raise ExperimentError(
+    return ExperimentError(
         problem, field=field, allowed="numbers, texts, true, false, null, and lists and mappings of these",
         next_step=next_step,
     )  # fmt: skip
 
 
 def _why_not_held(value: Any) -> tuple[str, str]:
-    """Return why an experiment cannot hold a value, and what to write instead."""
     written = repr(value)
     if len(written) > _MAX_CHARACTERS or "\n" in written:
         written = f"an object of type {type(value).__name__}"

@@ -18,6 +18,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from workbench.errors import ExperimentError, WorkbenchError
+from workbench.python_values import not_held
 
 _PLAIN_TAGS = frozenset({"float", "int", "choice", "fixed", "constrained-int", "constrained-float",
                          "metric-list", "metric-source"})  # fmt: skip
@@ -262,6 +263,8 @@ def _explain(
         alternatives = dict.fromkeys(_ALLOWED[item["type"]].format(**item.get("ctx", {})) for item in found)
         allowed = ", or ".join(alternatives)
         return ExperimentError(f"{_SHORT.repr(first['input'])} is not valid", field=field, allowed=allowed)
+    if first["type"] == "invalid-json-value":
+        return not_held(first["input"], field)
     message = first["msg"].removeprefix("Value error, ")
     got = _SHORT.repr(first["input"])
     return ExperimentError(f"{message[0].lower()}{message[1:]}, got {got}", field=field)

@@ -117,8 +117,9 @@ def _judge(value: Any, depth: int) -> float | bool | NotANumber:
         return NotANumber(f"the class {value.__name__}")
     if isinstance(value, Mapping):
         return NotANumber(_type_of(value))
-    if isinstance(value, list | tuple | set | frozenset):
-        return NotANumber(f"{'a' if value else 'an empty'} {_type_of(value)}")
+    for kind in (list, tuple, set, frozenset):
+        if isinstance(value, kind):
+            return NotANumber(f"a {kind.__name__}" if value else f"an empty {kind.__name__}")
     if (shape := _shape_of(value)) is not None:
         return _judge_array(value, shape, depth)
     return _convert(value)

@@ -9,6 +9,7 @@ from workbench.actions.action import Action
 from workbench.actions.arguments import Argument, check_arguments, payload_of
 from workbench.errors import ArgumentError
 from workbench.events import RunState
+from workbench.python_values import python_values
 
 _INTERRUPTED: frozenset[RunState] = frozenset({"stopped", "failed", "lost"})
 _DURATION_HINT = "such as 30m or 2h"
@@ -373,7 +374,7 @@ def stored_payload(kind: str, given: Mapping[str, Any]) -> dict[str, Any]:
         ArgumentError: As in `check_arguments`.
     """
     arguments = action_of(kind).arguments
-    return payload_of(arguments, check_arguments(arguments, given))
+    return payload_of(arguments, check_arguments(arguments, python_values(given)))
 
 
 def is_jobs_address(address: object) -> bool:

@@ -216,7 +216,7 @@ class _Reporter:
                 raise ExperimentError(
                     f"{what} is not a number", field=f"report.{name}",
                     allowed="one real number: Python, numpy and torch scalars",
-                    next_step="Report a number, or nothing where there is none.",
+                    next_step="Return or report a number, or nothing where there is none.",
                 )  # fmt: skip
         for attachment in reported.attachments.values():
             self._attachments.take(self._step, attachment)
