@@ -134,7 +134,8 @@ def test_every_face_shows_the_same_values_under_the_same_names(
             for face in (terminal, report):
                 if column.heading in face.get(number, {}):
                     assert face[number][column.heading] == column.text(history, trial), column.name
-    assert terminal[0].keys() == {"trial", "state", "f1", "step", "duration (s)", "params"}
+    short = {"trial", "state", "f1", "step", "duration (s)", "energy (Wh)", "params"}
+    assert terminal[0].keys() == short
     if report:
         first = next(iter(report.values()))
         assert {"trial", "f1", "size", "params.step", "step", "duration (s)"} <= first.keys()

@@ -28,6 +28,7 @@ from workbench.models import default_loss, default_metrics
 from workbench.models.adapters import declared_goals, load_metrics
 from workbench.models.metrics import WholeMetric
 from workbench.registry import load_object
+from workbench.sweeps.run_notes import notes_of_limits
 
 LOSS = [{"metric": "val_loss", "goal": "minimize"}]
 
@@ -165,3 +166,17 @@ def test_the_registry_knows_the_declared_metrics() -> None:
     assert [name for name in REGISTRY.names() if declaration_of(name) is not None] == [
         item.name for item in METRICS
     ]
+
+
+def test_an_objective_that_looks_for_the_worst_value_is_noted() -> None:
+    def notes(metric: str, goal: str, **changes: Any) -> list[str]:
+        objectives = [{"metric": metric, "goal": goal}]
+        return notes_of_limits(
+            Experiment(**{"model": "mlp", "data": "digits", **changes}, objectives=objectives), 0
+        )
+
+    [note] = notes("val_accuracy", "minimize")
+    assert note.startswith("objectives.0.goal: val_accuracy is better the higher it is")
+    assert "Write maximize" in note
+    assert notes("val_accuracy", "maximize") == notes("val_mine", "minimize", metrics=["package:mine"]) == []
+    assert notes("accuracy", "minimize", model=None, data=None, train="package:train") == []

@@ -54,7 +54,7 @@ from workbench.history import reasons_of_pruning
 from workbench.history.compression import compressed, is_compression
 from workbench.history.lineage import describe_continued
 from workbench.history.privacy import describe_privacy
-from workbench.history.trial_columns import DURATION, NUMBER, STATE, STEP, continues, metric
+from workbench.history.trial_columns import NUMBER, STATE, columns_in_short, metric
 from workbench.runs.descriptions import (
     describe_cost,
     describe_end,
@@ -67,6 +67,7 @@ from workbench.runs.descriptions import (
 )
 from workbench.runs.figures import importance_of
 from workbench.runs.other_spaces import how_to_freeze, how_to_widen
+from workbench.runs.progress import elapsed_s
 
 _MAX_PRUNED = 5
 _MANY_EVENTS = 20_000
@@ -212,6 +213,7 @@ def print_run(run: Run, num_trials: int) -> None:
     from rich.text import Text
 
     console, history, row = make_console(), run.history, run.row
+    history.energy_of_trials = run.energy.watt_hours
     console.print(Text.assemble((row.name, "bold"), f"  {row.run_id}  ", (row.state, colour_of(row.state))))
     for line in _facts(run, history):
         console.print(Text(line))
@@ -253,8 +255,8 @@ def trials_table(history: History, trials: list[Trial]) -> Table:
     """Return a table of trials: state, objectives, course and configuration."""
     from rich.text import Text
 
-    columns = [NUMBER, STATE, *(metric(history, item.metric) for item in history.objectives), STEP, DURATION]
-    columns += [continues(history)] * any(trial.continued is not None for trial in trials)
+    objectives = (metric(history, item.metric) for item in history.objectives)
+    columns = [NUMBER, STATE, *objectives, *columns_in_short(history, trials)]
     table = make_table(*(column.heading for column in columns), "params")
     for trial in trials:
         cells = (
@@ -271,7 +273,13 @@ def _facts(run: Run, history: History) -> list[str]:
     if is_automl(history.experiment) and history.trials:
         counts = describe_candidates(history)
     content = "advice" if run.is_advice else counts or "no trials yet"
-    lines = [f"started {format_age(time.time() - row.created_unix_s)}, {content}"]
+    began_unix_s = history.started_unix_s
+    if began_unix_s is None:
+        when = f"created {format_age(time.time() - row.created_unix_s)}"
+    else:
+        run_time = format_duration(elapsed_s(row, history))
+        when = f"started {format_age(max(0.0, history.now_unix_s() - began_unix_s))}, run time {run_time}"
+    lines = [f"{when}, {content}"]
     if row.state == "lost":
         again = "a driver that was killed is replaced within seconds; a run that stays lost can be resumed"
         if run.is_advice:

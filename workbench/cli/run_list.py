@@ -109,7 +109,7 @@ def _print_runs(
         "waits for": [waits.get(row.run_id) or "" for row in rows],
     }
     shown = {name: texts for name, texts in optional.items() if any(texts)}
-    table, now = make_table("run", "name", "state", "started", *shown), time.time()
+    table, now = make_table("run", "name", "state", "created", *shown), time.time()
     for index, row in enumerate(rows):
         table.add_row(
             row.run_id,

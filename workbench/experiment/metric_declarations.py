@@ -168,6 +168,11 @@ def goal_in(experiment: Experiment, metric: str, declared: Mapping[str, Goal] | 
             return objective.goal
     if declared and metric in declared:
         return declared[metric]
+    return computed_goal(experiment, metric)
+
+
+def computed_goal(experiment: Experiment, metric: str) -> Goal | None:
+    """Return in which direction a metric is better that the workbench computes in an experiment."""
     declaration = _computed(experiment, metric)
     return None if declaration is None else declaration.goal
 

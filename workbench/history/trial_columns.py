@@ -8,7 +8,7 @@ that a trial has the same values with the same names and units in all of them. A
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from workbench.experiment.automl import shown_metric
@@ -41,6 +41,7 @@ class TrialColumn:
         format: How a view writes its values.
         goal: Which direction is better; None where neither is, or nobody has declared it.
         is_shown: Whether tables have a column for it; a reason stands beside the state, a message below.
+        is_short: Whether terminal and report have a column for it, too, where any trial has a value in it.
         is_number: Whether its values are numbers, and a missing one is NaN in Python.
     """
 
@@ -54,6 +55,7 @@ class TrialColumn:
     format: Format = "value"
     goal: Goal | None = None
     is_shown: bool = True
+    is_short: bool = False
     is_number: bool = False
 
     @property
@@ -72,7 +74,7 @@ class TrialColumn:
 
     def text(self, history: History, trial: Trial) -> str:
         """Return the value of a trial as views write it."""
-        if self.kind == "state":
+        if self.name == STATE.name:
             return describe_state(history, trial)
         return self.write(self.of(history, trial))
 
@@ -103,7 +105,7 @@ MEMBER = TrialColumn(
 )  # fmt: skip
 CONTINUES = TrialColumn(
     "continues", "progress", "The trial that it continues, or whose configuration it trains further.",
-    lambda _, trial: trial.continued,
+    lambda _, trial: trial.continued, is_short=True,
 )  # fmt: skip
 STEP = TrialColumn(
     "step", "progress", "The step of its last report: optimizer steps, or what a function or program counts.",
@@ -128,33 +130,25 @@ ENERGY = TrialColumn(
     "energy_wh", "progress",
     "Energy that its workers used on GPUs and processors, in watt-hours, where it was metered.",
     lambda history, trial: history.energy_of_trials.get(trial.number), label="energy (Wh)", unit="Wh",
+    is_short=True, is_number=True,
+)  # fmt: skip
+EPOCH = TrialColumn(
+    "epoch", "progress", "Epochs done at its last report.", lambda _, trial: trial.last_epoch, is_number=True
+)
+ATTEMPTS = TrialColumn(
+    "attempts", "progress", "How many times it was started.", lambda _, trial: trial.attempts, is_number=True
+)
+REPORTS = TrialColumn(
+    "reports", "progress", "How many of its reports are stored.", lambda _, trial: trial.reports,
     is_number=True,
+)  # fmt: skip
+MESSAGE = TrialColumn(
+    "message", "state", "The error that ended it, or why it was pruned.", lambda _, trial: trial.message,
+    is_shown=False,
 )  # fmt: skip
 
 _BEGINNING = (NUMBER, STATE, REASON)
-_COURSE = (
-    STEP,
-    TrialColumn(
-        "epoch", "progress", "Epochs done at its last report.", lambda _, trial: trial.last_epoch,
-        is_number=True,
-    ),
-    TrialColumn(
-        "reports", "progress", "How many of its reports are stored.", lambda _, trial: trial.reports,
-        is_number=True,
-    ),
-    TrialColumn(
-        "attempts", "progress", "How many times it was started.", lambda _, trial: trial.attempts,
-        is_number=True,
-    ),
-    STARTED,
-    DURATION,
-    SPEED,
-    ENERGY,
-    TrialColumn(
-        "message", "state", "The error that ended it, or why it was pruned.", lambda _, trial: trial.message,
-        is_shown=False,
-    ),
-)  # fmt: skip
+_COURSE = (STEP, EPOCH, DURATION, SPEED, ATTEMPTS, REPORTS, STARTED, ENERGY, MESSAGE)
 _DECLARED = (*_BEGINNING, FEASIBLE, MEMBER, CONTINUES, *_COURSE)
 _TAKEN = frozenset(name for column in _DECLARED for name in (column.name, column.heading))
 
@@ -182,14 +176,28 @@ def _judged(history: History) -> Iterable[TrialColumn]:
     yield continues(history)
 
 
+def columns_in_short(history: History, trials: Iterable[Trial]) -> list[TrialColumn]:
+    """Return the columns of the course of trials for tables that have little room.
+
+    Args:
+        history: The run.
+        trials: Those that are shown; what none of them has is left out.
+    """
+    shown = list(trials)
+    others = [column for column in columns_of(history) if column.is_short]
+    return [
+        STEP,
+        DURATION,
+        *(column for column in others if any(column.value(history, trial) is not None for trial in shown)),
+    ]
+
+
 def continues(history: History) -> TrialColumn:
     """Return the column of the trial that each continues, or comes after where it is trained anew."""
     return CONTINUES if name_of_source(history) == "continues" else _AFTER
 
 
-_AFTER = TrialColumn(
-    CONTINUES.name, CONTINUES.kind, CONTINUES.meaning, CONTINUES.of, label="after", unit=CONTINUES.unit
-)
+_AFTER = replace(CONTINUES, label="after")
 
 
 def parameters(history: History) -> list[TrialColumn]:

@@ -90,7 +90,7 @@ class ReportFigures:
                     f"{text(objective.metric)} that any trial had reached by that {unit}.{joins}",
                     axis=axis,
                 ),
-                self._figure("convergence", "The same over wall time.", name="by-time", axis="time"),
+                self._figure("convergence", "The same over the run time.", name="by-time", axis="time"),
             ]
         if any(trial.segment is not None for trial in run.history.trials.values()):
             parts += [

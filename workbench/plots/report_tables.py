@@ -11,12 +11,9 @@ from collections.abc import Mapping, Sequence
 from workbench.formatting import format_count, format_duration, format_percent, format_value
 from workbench.history import failure_groups, reasons_of_pruning, wait_for_proposals
 from workbench.history.trial_columns import (
-    DURATION,
-    ENERGY,
     NUMBER,
-    STEP,
     TrialColumn,
-    continues,
+    columns_in_short,
     means_of,
     metric,
     parameters,
@@ -40,19 +37,15 @@ def best_trials(run: RunData) -> list[str]:
     several = len(history.objectives) > 1
     shown = (history.front() if several else ranked)[:NUM_BEST]
     searched_names = searched(history.searched, list(history.trials.values()))
+    judged = [item.metric for item in (*history.objectives, *run.experiment.constraints)]
     columns = [
-        *(metric(history, item.metric) for item in (*history.objectives, *run.experiment.constraints)),
+        *(metric(history, name) for name in dict.fromkeys(judged)),
         *(
             column for column in parameters(history)
             if column.identity.partition(":")[2] in searched_names
             and any(column.value(history, trial) is not None for trial in shown)
         ),
-        DURATION,
-        STEP,
-        *(
-            column for column in (ENERGY, continues(history))
-            if any(column.value(history, trial) is not None for trial in shown)
-        ),
+        *columns_in_short(history, shown),
     ]  # fmt: skip
     has_repeats = not several and any(len(history.repeats_of(trial)) > 1 for trial in shown)
     rows = []

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from workbench.experiment import Experiment
+from workbench.experiment.metric_declarations import computed_goal
 from workbench.experiment.populations import describe_short_budget
 from workbench.experiment.same_trials import describe_same_trials
 from workbench.experiment.what_is_trained import longest_training
@@ -16,7 +17,7 @@ from workbench.space import Domain, Int
 
 
 def notes_of_limits(experiment: Experiment, num_gpus: float | None) -> list[str]:
-    """Return notes on limits that cannot do what they state; a run records them, too.
+    """Return notes on limits and objectives that cannot mean what they state; a run records them, too.
 
     Args:
         experiment: The experiment.
@@ -24,6 +25,7 @@ def notes_of_limits(experiment: Experiment, num_gpus: float | None) -> list[str]
     """
     of_trials = (describe_same_trials(experiment), describe_short_budget(experiment))
     notes = [f"budget.trials: {note}" for note in of_trials if note is not None]
+    notes += _notes_of_goals(experiment)
     resources = experiment.resources
     if resources.per_gpu != 1 and num_gpus == 0 and not resources.autoscaling:
         notes.append(
@@ -40,6 +42,18 @@ def notes_of_run(experiment: Experiment, num_gpus: float | None) -> list[str]:
         *_notes_of_few_whole_numbers(experiment.search.root),
         *_notes_of_grace(experiment),
     ]
+
+
+def _notes_of_goals(experiment: Experiment) -> Iterator[str]:
+    """Name the objectives that look for the worst value of a metric, as it is declared."""
+    for index, objective in enumerate(experiment.objectives):
+        declared = computed_goal(experiment, objective.metric)
+        if declared is not None and declared != objective.goal:
+            better, wanted = ("higher", "lowest") if declared == "maximize" else ("lower", "highest")
+            yield (
+                f"objectives.{index}.goal: {objective.metric} is better the {better} it is, and this run "
+                f"looks for the {wanted}. Write {declared} unless that is meant."
+            )
 
 
 def _notes_of_few_whole_numbers(domains: Mapping[str, Domain]) -> Iterator[str]:

@@ -95,7 +95,7 @@ function Item({ item, controller }: { item: RunItem; controller: Controller }) {
     });
   const tags = item.tags ?? [];
   const isShared = controller.state.runs!.items.some((one) => one.name === item.name && one.run_id !== item.run_id);
-  const words = [`${item.name} (${item.run_id})`, `started ${formatClock(item.created_unix_s)}`];
+  const words = [`${item.name} (${item.run_id})`, `created ${formatClock(item.created_unix_s)}`];
   if (item.version != null) words.push(`version ${item.version} of its experiment`);
   return (
     <li class={`workbench-run${chosen ? " workbench-chosen" : ""}`}>
