@@ -110,6 +110,19 @@ def share_right_of_numpy(outputs: Tensor, targets: Tensor) -> float:
     return float((outputs.argmax(1).numpy() == targets.numpy()).mean())
 
 
+class MeanError:
+    """A metric of the whole set."""
+
+    def __init__(self) -> None:
+        self.errors: list[Tensor] = []
+
+    def update(self, outputs: Tensor, targets: Tensor) -> None:
+        self.errors.append((outputs - targets).abs())
+
+    def compute(self) -> Tensor:
+        return torch.cat(self.errors).mean()
+
+
 REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
     "transposed": (
         {"targets": NUMBERS, "num_outputs": 4, "task": "regression", "form": lambda outputs: outputs.T},
@@ -150,6 +163,16 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
     "a metric of numpy that broadcasts": (
         {"targets": CLASSES[:, None], "num_outputs": 3, "metrics": [share_right_of_numpy]},
         "metrics.share_right_of_numpy", r"each other",
+    ),
+    "a metric of the whole set that broadcasts": (
+        {"targets": NUMBERS[:, 0], "num_outputs": 1, "task": "regression", "metrics": [MeanError]},
+        "metrics.MeanError", "each other",
+    ),
+    "probabilities or logits": (
+        {"targets": CLASSES.clamp(max=1).float()[:, None], "num_outputs": 1, "num_classes": 2,
+         "form": torch.sigmoid,
+         "loss": lambda outputs, targets: functional.binary_cross_entropy(outputs, targets)},
+        "metrics.accuracy", "probabilities or logits",
     ),
     "a loss of torch that cannot take the targets": (
         {"targets": CLASSES[:, None], "num_outputs": 3, "loss": functional.cross_entropy}, "loss",
@@ -233,6 +256,25 @@ def test_another_form_of_the_same_targets_trains_the_same(name: str, tmp_path: P
         assert ended.state == "complete", ended.message
         found.append({key: value for key, value in ended.values.items() if key[:3] in ("val", "tra")})
     assert found[0] == pytest.approx(found[1], rel=1e-5)
+
+
+@pytest.mark.parametrize("form", [torch.sigmoid, lambda outputs: outputs])
+def test_a_single_number_of_two_classes_is_read_as_the_loss_of_torch_reads_it(
+    form: Any, tmp_path: Path
+) -> None:
+    labels = (INPUTS[:, 0] > 0).float()[:, None]
+    loss = (
+        functional.binary_cross_entropy
+        if form is torch.sigmoid
+        else functional.binary_cross_entropy_with_logits
+    )
+    asked = experiment(
+        labels, num_outputs=1, num_classes=2, form=form, loss=loss,
+        training={"epochs": 30, "global_batch": 10, "lr": 0.1},
+    )  # fmt: skip
+    ended, _ = train(tmp_path, asked)
+    assert ended.state == "complete", ended.message
+    assert ended.values["val_accuracy"] > 0.8, "of probabilities as logits it would be the share of one class"
 
 
 @pytest.mark.parametrize("kind", [pd.DataFrame, pd.Series])

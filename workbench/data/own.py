@@ -136,7 +136,10 @@ def _first_batch(split: Split, name: str) -> tuple[Any, Any]:
         if not any(_is_numeric(leaf) for leaf in leaves(values)):
             kinds = sorted({type(leaf).__name__ for leaf in leaves(values)})
             raise DataError(
-                f"the {part} of {name} are of type {', '.join(kinds)}", field="data", allowed=_ALLOWED
+                f"the {part} of {name} are of type {', '.join(kinds)}",
+                field="data",
+                allowed=_ALLOWED,
+                next_step="Return numbers, such as the number of a class from 0 in place of its name.",
             )
     return inputs, targets
 

@@ -19,7 +19,14 @@ from torch import Tensor, nn
 from workbench.errors import ExperimentError, first_line_of
 from workbench.models.calls import num_samples, output_in
 from workbench.models.metrics import as_measured
+from workbench.models.pairing import SingleScores
 
+_TORCH_LOSSES: dict[str, SingleScores] = {
+    "binary_cross_entropy_with_logits": "logits",
+    "BCEWithLogitsLoss": "logits",
+    "binary_cross_entropy": "probabilities",
+    "BCELoss": "probabilities",
+}
 _SHAPE_ERRORS = (RuntimeError, ValueError, TypeError, IndexError)
 _TOLERANCE = 1e-4
 
@@ -33,6 +40,17 @@ def instance_of(found: Any) -> Any:
     """
     kind = found.func if isinstance(found, functools.partial) else found
     return found() if inspect.isclass(kind) and issubclass(kind, nn.Module) else found
+
+
+def single_scores_of(found: Any) -> SingleScores:
+    """Return what a loss takes single numbers of two classes for; unknown for one that torch does not have.
+
+    Args:
+        found: A function, a class or a module, perhaps with options.
+    """
+    kind = found.func if isinstance(found, functools.partial) else found
+    name = getattr(kind, "__name__", type(kind).__name__)
+    return _TORCH_LOSSES.get(name, "unknown")
 
 
 def as_loss(found: Callable[[Any, Any], Any], name: str) -> Callable[[Any, Any], Tensor]:
@@ -110,6 +128,13 @@ def check_function(
             field=field, allowed="a function that takes both as they are",
             next_step="Bring them into one shape and type in this function, in the model or in the data.",
         ) from error  # fmt: skip
+    check_pairs(function, outputs, targets, name=name, field=field)
+
+
+def check_pairs(
+    function: Callable[[Any, Any], Any], outputs: Any, targets: Any, *, name: str, field: str
+) -> None:
+    """Refuse a function that compares each sample with each other; arguments as of `check_function`."""
     if not isinstance(outputs, Tensor) or not isinstance(targets, Tensor):
         return
     aligned = _aligned(outputs, targets)

@@ -24,8 +24,11 @@ Kind = Literal["classes", "numbers"]
 """As what a loss or a metric reads outputs and targets."""
 Form = Literal["numbers", "shares", "binary"]
 """What targets are: class numbers, a share for each class (such as one-hot), or 0 and 1 of a single score."""
+SingleScores = Literal["logits", "probabilities", "unknown"]
+"""What a model returns that has one number for two classes."""
 IGNORED = -100
 """The class that torch's losses leave out, such as that of padding."""
+_LEAST_PROBABILITY = 1e-6
 _SHARE_TOLERANCE = 1e-3
 _DECLARATION = "class_dim"
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -59,6 +62,7 @@ class Pairing:
         target_shape: Shape of one sample's targets where the data states it; see `Datasets`.
         model: The model, in words.
         data: The data, in words.
+        single_scores: What single numbers of two classes are, as the loss takes them.
         declared: Returns the dimension of outputs that holds the classes, where the model declares it.
         remembers: Whether to remember which dimension that was, for batches of which it cannot be told.
     """
@@ -68,6 +72,7 @@ class Pairing:
     target_shape: tuple[int, ...] = ()
     model: str = "the model"
     data: str = "the data"
+    single_scores: SingleScores = "logits"
     declared: Callable[[], int | None] = _nothing_declared
     remembers: bool = True
     form: Form | None = field(default=None, init=False)
@@ -115,6 +120,8 @@ class Pairing:
         if found is None:
             self._refuse_classes(shape, target_shape, reader)
         class_dim, form = found
+        if form == "binary":
+            scores = self._logits(scores, reader)
         scores = _with_classes_last(scores, class_dim)
         self._note(class_dim, shape, form, scores.shape[-1], wanted.ndim)
         if self.num_outputs is not None and form != "shares" and scores.shape[-1] < self.num_outputs:
@@ -170,6 +177,8 @@ class Pairing:
         found = output_in(outputs)
         if self.form is None or not isinstance(found, Tensor):
             return found
+        if self.form == "binary" and self.single_scores == "probabilities":
+            found = _logits_of(found)
         return _with_classes_last(found, self.class_dim)
 
     def fitted(self, targets: np.ndarray) -> np.ndarray:
@@ -348,6 +357,20 @@ class Pairing:
             f"{_DECLARATION} = -1 where the classes come last.",
         )  # fmt: skip
 
+    def _logits(self, scores: Tensor, reader: str) -> Tensor:
+        """Return single scores of two classes as logits."""
+        if self.single_scores == "unknown" and is_readable(scores):
+            if bool(((scores >= 0) & (scores <= 1)).all()):
+                raise ExperimentError(
+                    f"{self.model} returns one number from 0 to 1 for each prediction, and {reader} cannot "
+                    "tell whether these are probabilities or logits",
+                    field="model", allowed="probabilities where the loss is binary_cross_entropy of "
+                    "torch.nn.functional, and logits where it is binary_cross_entropy_with_logits",
+                    next_step="Name one of these losses, or metrics of your own.",
+                )  # fmt: skip
+            self.single_scores = "logits"
+        return _logits_of(scores) if self.single_scores == "probabilities" else scores
+
     def _note(
         self, class_dim: int | None, shape: tuple[int, ...], form: Form, num_scores: int, target_ndim: int
     ) -> None:
@@ -483,6 +506,11 @@ def _readings(shape: tuple[int, ...], target_shape: tuple[int, ...]) -> list[tup
         elif target_shape == shape:
             found.append((dim, "shares"))
     return found
+
+
+def _logits_of(probabilities: Tensor) -> Tensor:
+    """Return the logits of probabilities, of which 0 and 1 are a little more and less."""
+    return torch.logit(probabilities, eps=_LEAST_PROBABILITY)
 
 
 def _with_classes_last(scores: Tensor, class_dim: int | None) -> Tensor:

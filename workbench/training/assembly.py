@@ -34,8 +34,9 @@ from workbench.models.initialisation import initialise
 from workbench.models.lazy_modules import has_lazy, make_fake, set_up_lazy
 from workbench.models.low_rank import add_adapter
 from workbench.models.metrics import AnyMetric, kind_read_by, mean_over_samples
+from workbench.models.own_functions import single_scores_of
 from workbench.models.own_steps import OwnSteps, call_with_batch, metrics_by_name, total_loss
-from workbench.models.pairing import Kind, Pairing, declared_class_dim
+from workbench.models.pairing import Kind, Pairing, SingleScores, declared_class_dim
 from workbench.models.pretrained import load_pretrained
 from workbench.performance.flops import count_flops
 from workbench.performance.profiler import StepProfiler
@@ -380,8 +381,17 @@ def pairing_of(experiment: Experiment, datasets: Datasets) -> Pairing:
         target_shape=datasets.target_shape,
         model=component.title,
         data=datasets.name,
+        single_scores=_single_scores_of(experiment),
         declared=declared,
     )
+
+
+def _single_scores_of(experiment: Experiment) -> SingleScores:
+    """Return what the loss takes single numbers of two classes for."""
+    if experiment.loss is None or not experiment.loss.is_reference:
+        return "logits"
+    found = _function(experiment.loss, "loss")
+    return "logits" if kind_read_by(found) is not None else single_scores_of(found)
 
 
 def learned_pairing(experiment: Experiment, datasets: Datasets, model: nn.Module) -> Pairing:

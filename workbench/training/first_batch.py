@@ -17,7 +17,7 @@ from workbench.data.known_targets import known_targets
 from workbench.errors import WorkbenchError
 from workbench.models.calls import loss_in, map_tensors, output_in
 from workbench.models.metrics import AnyMetric, WholeMetric, kind_read_by
-from workbench.models.own_functions import check_function
+from workbench.models.own_functions import check_function, check_pairs
 from workbench.models.pairing import Kind
 from workbench.training.assembly import Parts
 from workbench.training.evaluation import in_single_precision
@@ -87,7 +87,7 @@ def _apply(name: str, metric: AnyMetric, parts: Parts, outputs: Any, targets: An
     is_loss = name == "loss"
     try:
         if isinstance(metric, WholeMetric):
-            metric.begin().update(*map_tensors(torch.Tensor.cpu, (output_in(outputs), targets)))
+            _apply_whole(name, metric, *map_tensors(torch.Tensor.cpu, (output_in(outputs), targets)))
         elif kind_read_by(metric) or (is_loss and parts.loss_kind):
             metric.measure(outputs, targets)
         else:
@@ -101,6 +101,14 @@ def _apply(name: str, metric: AnyMetric, parts: Parts, outputs: Any, targets: An
         raise type(error)(
             error.problem, field=f"metrics.{name}", allowed=error.allowed, next_step=step
         ) from error
+
+
+def _apply_whole(name: str, metric: WholeMetric, outputs: Any, targets: Any) -> None:
+    metric.begin().update(outputs, targets)
+    if metric.reads is None:
+        check_pairs(
+            lambda *pair: metric.compute([pair]), outputs, targets, name=name, field=f"metrics.{name}"
+        )
 
 
 def _check_targets(parts: Parts, loss_kind: Kind | None) -> None:
