@@ -242,8 +242,12 @@ def test_a_started_run_comes_into_view_and_does_not_jump_there_again(page, kerne
     run.get_by_role("button", name="Start the run").evaluate("(button) => button.click()")
     live.wait_for()
     until(page, lambda: page.evaluate("() => scrollY") > 0)
-    box = live.bounding_box()
-    assert 0 <= box["y"] < box["y"] + box["height"] <= page.viewport_size["height"]
+
+    def is_in_view() -> bool:
+        box = live.bounding_box()
+        return 0 <= box["y"] < box["y"] + box["height"] <= page.viewport_size["height"]
+
+    until(page, is_in_view)  # the page may still be scrolling
     page.evaluate("() => scrollTo(0, 0)")
     enter(run.get_by_label("Trials", exact=True), "3")
     until(page, lambda: "trials: 3" in page.get_by_label("The experiment as YAML").input_value())

@@ -36,8 +36,8 @@ def test_stages_and_frames_are_measured_and_kept(bundle: Path, tmp_path: Path) -
     # The model without exits, node by node: standardise, two convolutions, a mean, a linear output, softmax.
     graphs = [found.graph(sha256_of(bundle / "model.onnx"), batch) for batch in (1, 3)]
     assert [one.batch for one in graphs if one is not None] == [1, 3]
-    # In the same unit: nodes and calls are timed one after the other, maybe on a busy machine.
-    assert all(one is not None and 0 < sum(one.nodes_s.values()) < one.call_s * 100 for one in graphs)
+    # How long either takes depends on the machine: `test_node_times` looks at the numbers.
+    assert all(one is not None and min(one.nodes_s.values()) >= 0 and one.call_s > 0 for one in graphs)
     assert graphs[0] is not None
     assert sum("conv" in name.lower() for name in graphs[0].nodes_s) == 2
     found.write(tmp_path / "profile.json")
