@@ -445,6 +445,13 @@ class History:
         targets = [item for item in self.objectives if item.target is not None]
         return bool(targets) and all(_meets(item, trial.values) for item in targets)
 
+    def _best_to_json(self, best: Trial) -> dict[str, Any]:
+        plain = {"trial": best.number, "values": best.values, "params": best.params}
+        num_repeats = len(self.repeats_of(best))
+        if num_repeats > 1:
+            plain |= {"mean_values": self.mean_values(best), "num_repeats": num_repeats}
+        return plain
+
     def to_json(self) -> dict[str, Any]:
         """Return state, best and trials as plain values for programs to read."""
         best = chosen_or_best(self)
@@ -452,14 +459,7 @@ class History:
             "state": self.state,
             "reason": self.reason,
             "settings": values_of(self.in_force),
-            "best": best
-            and {
-                "trial": best.number,
-                "values": best.values,
-                "params": best.params,
-                "mean_values": self.mean_values(best) if best.state == "complete" else best.values,
-                "num_repeats": len(self.repeats_of(best)),
-            },
+            "best": None if best is None else self._best_to_json(best),
             "trials": [{**each.to_json(), "reason": reason_of(self, each)} for each in self.trials.values()],
             "alerts": [alert.to_json() for alert in self.alerts.values()],
         }
