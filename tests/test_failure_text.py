@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.events import TrialEnded, TrialProposed, TrialStarted
+from workbench.events import DriverStarted, TrialEnded, TrialProposed, TrialStarted
 from workbench.experiment import Experiment
 from workbench.history import History
 from workbench.history.failure_text import (
@@ -18,7 +18,7 @@ from workbench.history.failure_text import (
     headline,
     without_variable_parts,
 )
-from workbench.history.failures import failure_groups, failure_line
+from workbench.history.failures import failure_groups, failure_line, systematic_failure
 
 CUDA = (
     "CUDA error: device-side assert triggered\nCUDA kernel errors might be asynchronously reported at some "
@@ -196,6 +196,28 @@ def test_errors_that_were_raised_from_others_are_shown_and_grouped_with_these() 
     assert failure_line(history.trials[2]) == "RuntimeError: the trial failed (from KeyError: 'width')"
 
 
+def test_a_run_ends_for_one_error_that_its_trials_share_and_not_for_several() -> None:
+    started = DriverStarted(pid=1, host="here", num_cpus=2, time_unix_s=0.0)
+
+    def systematic(errors: list[BaseException], causes: list[BaseException | None]) -> str | None:
+        texts = [raised(fail, error, cause) for error, cause in zip(errors, causes, strict=True)]
+        history = history_of(
+            *((failure_message(error), text) for error, text in zip(errors, texts, strict=True))
+        )
+        history.apply(started)
+        return systematic_failure(history)
+
+    alike: list[BaseException] = [ValueError(f"lr {number} is too high") for number in range(3)]
+    none: list[BaseException | None] = [None] * 3
+    found = systematic(alike, none)
+    assert found is not None
+    assert found.endswith("failed with the same error before reporting loss: ValueError: lr 0 is too high")
+    assert systematic([*alike[:2], KeyError("lr")], none) is None
+    wrapped: list[BaseException] = [RuntimeError("the trial failed") for _ in range(3)]
+    assert systematic(wrapped, [KeyError("a"), KeyError("b"), KeyError("c")]) is not None
+    assert systematic(wrapped, [KeyError("a"), ValueError("b"), KeyError("c")]) is None
+
+
 @given(st.text())
 def test_any_message_has_one_line_that_shows_it_and_one_by_which_it_is_grouped(text: str) -> None:
     shown = headline(text)
@@ -213,3 +235,11 @@ def test_the_panel_the_report_and_the_terminal_show_the_same_line() -> None:
     assert first_line(message) == failure_groups(history)[0].message
     [line] = failures_of(history)
     assert line.startswith(f"{first_line(message)} ({place}:")
+
+
+def test_the_terminal_names_the_trials_of_one_error_together() -> None:
+    from workbench.runs.descriptions import failures_of
+
+    messages = [f"ValueError: lr 0.{number} is too high" for number in range(4)]
+    history = history_of(*((message, None) for message in [*messages, "KeyError: 'lr'"]))
+    assert failures_of(history) == {messages[0]: [0, 1, 2, 3], "KeyError: 'lr'": [4]}

@@ -150,12 +150,16 @@ def _shared_choices(history: History, trials: list[Trial]) -> bool:
     return any(len({repr(trial.params.get(name)) for trial in trials}) == 1 for name in several)
 
 
-def _cause(trial: Trial) -> tuple[str, str]:
-    """Return the type of the error that ended a trial and the place that raised it."""
-    exceptions = exceptions_in(trial.traceback or "")
-    frames = [
-        line.strip() for line in (trial.traceback or "").splitlines() if line.strip().startswith('File "')
-    ]
+def _cause(trial: Trial) -> tuple[str, str, str]:
+    """Return the type of the error that ended a trial, the place that raised it, and what it was raised from.
+
+    The place is the line of the user's code, where one is known: a library may raise unrelated errors in one
+    place.
+    """
+    text = trial.traceback or ""
+    exceptions = exceptions_in(text)
+    frames = [line.strip() for line in text.splitlines() if line.strip().startswith('File "')]
     if not exceptions or not frames:
-        return headline(trial.message), ""
-    return exceptions[-1].partition(":")[0], frames[-1]
+        return headline(trial.message), "", ""
+    cause = (cause_in(text) or "").partition(":")[0]
+    return exceptions[-1].partition(":")[0], trial.failed_at or frames[-1], cause

@@ -17,7 +17,7 @@ from workbench.experiment.same_trials import tries_one_configuration
 from workbench.formatting import compact_duration, counted_noun, format_count
 from workbench.history import cost_of
 from workbench.history.failure_text import headline
-from workbench.history.failures import began_nothing, failure_line
+from workbench.history.failures import began_nothing, failure_groups
 from workbench.store.trial_files import trial_folder
 from workbench.workers.trial_log import log_name
 
@@ -145,18 +145,14 @@ def describe_reason(reason: str | None, message: str | None) -> str:
 
 
 def failures_of(history: History) -> dict[str, list[int]]:
-    """Return the numbers of the trials that failed, by the line that states why."""
+    """Return the numbers of the trials that failed, by the line that states why; one line for each error."""
     grouped: dict[str, list[int]] = {}
-    for trial in history.in_state("failed"):
-        grouped.setdefault(_failure_line(trial), []).append(trial.number)
+    for group in failure_groups(history):
+        text = group.message or "no message"
+        line = f"{group.reason}: {text}" if group.reason != "error" else text
+        numbers = [trial.number for trial in group.trials]
+        grouped.setdefault(line + describe_place(group.place), []).extend(numbers)
     return grouped
-
-
-def _failure_line(trial: Trial) -> str:
-    """Return why a trial failed, in one line, and where in the user's code."""
-    text = failure_line(trial) or "no message"
-    place = describe_place(trial.failed_at)
-    return (f"{trial.reason}: {text}" if trial.reason and trial.reason != "error" else text) + place
 
 
 def why_not_resumed(state: RunState, history: History) -> str | None:
