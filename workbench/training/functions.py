@@ -282,7 +282,8 @@ class _Reporter:
         `return report(loss=...)` returns a boolean. A value that stands for a number and is none, such as a
         masked one, is not beside the result.
         """
-        if self._objectives[0].metric not in self._values or result_of(returned) is not None:
+        is_reported = self._objectives[0].metric in {**self._task.reported, **self._values}
+        if not is_reported or result_of(returned) is not None:
             return False
         judged = judge(returned)
         return not (isinstance(judged, NotANumber) and judged.is_missing)
