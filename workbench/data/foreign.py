@@ -57,11 +57,11 @@ def as_split(dataset: Any, options: Mapping[str, Any], *, part: str, name: str) 
 
 
 def _refuse_tables(dataset: Any, whose: str) -> None:
-    """Refuse tables, and arrays without targets: what of them is the target cannot be told."""
+    """Refuse tables, of which no column is known to be the target."""
     package, kind = type(dataset).__module__.partition(".")[0], type(dataset).__name__
     if package in _TABLE_PACKAGES and kind in _TABLES:
         raise DataError(
-            f"{whose} is a {kind} of {package}, of which the inputs and the target cannot be told apart",
+            f"{whose} is a {kind} of {package}, and which of its columns is the target is unknown",
             field="data", allowed="(input, target) pairs",
             next_step="Return pairs, for example list(zip(frame[features].to_numpy('float32'), "
             "frame['target'].to_numpy())); or write the table to a file, and use the data set `table`.",

@@ -28,7 +28,7 @@ SingleScores = Literal["logits", "probabilities", "unknown"]
 """What a model returns that has one number for two classes."""
 IGNORED = -100
 """The class that torch's losses leave out, such as that of padding."""
-_LEAST_PROBABILITY = 1e-6
+_MIN_PROBABILITY = 1e-6
 _SHARE_TOLERANCE = 1e-3
 _DECLARATION = "class_dim"
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -64,7 +64,7 @@ class Pairing:
         data: The data, in words.
         single_scores: What single numbers of two classes are, as the loss takes them.
         declared: Returns the dimension of outputs that holds the classes, where the model declares it.
-        remembers: Whether to remember which dimension that was, for batches of which it cannot be told.
+        remembers: Whether to remember which dimension that was, for batches that do not show it.
     """
 
     task: Task | None = None
@@ -78,7 +78,7 @@ class Pairing:
     form: Form | None = field(default=None, init=False)
     """What the targets of the classes were when they were last read."""
     num_scores: int | None = field(default=None, init=False)
-    """Number of classes that the model told apart when it was last read."""
+    """Number of classes that the model had scores for when it was last read."""
     _target_ndim: int | None = field(default=None, init=False, repr=False)
     returns_outputs: bool = field(default=False, init=False)
     """Whether the model has returned more than a loss."""
@@ -229,7 +229,7 @@ class Pairing:
             first: The number of the first of these samples.
 
         Raises:
-            DataError: If numbers are not finite, or classes are none that the model tells apart.
+            DataError: If numbers are not finite, or a class is one that the model has no score for.
         """
         values = _as_array(targets)
         whose = f"the targets of {self.data}" if where is None else f"the {where} targets of {self.data}"
@@ -287,7 +287,7 @@ class Pairing:
                 f"return {high + 1} scores (data.num_outputs)."
             )
         raise DataError(
-            f"{whose} go from {low} to {high}, and {self.model} tells {num_classes} classes apart: "
+            f"{whose} go from {low} to {high}, and {self.model} has scores for {num_classes} classes: "
             f"{int(values[place])} is none of them ({_named(place, first, where)})",
             field="data", allowed=f"from 0 to {num_classes - 1}, or {IGNORED} for what should not count",
             next_step=step,
@@ -510,7 +510,7 @@ def _readings(shape: tuple[int, ...], target_shape: tuple[int, ...]) -> list[tup
 
 def _logits_of(probabilities: Tensor) -> Tensor:
     """Return the logits of probabilities, of which 0 and 1 are a little more and less."""
-    return torch.logit(probabilities, eps=_LEAST_PROBABILITY)
+    return torch.logit(probabilities, eps=_MIN_PROBABILITY)
 
 
 def _with_classes_last(scores: Tensor, class_dim: int | None) -> Tensor:
