@@ -370,3 +370,13 @@ def test_any_text_is_kept_in_every_kind_of_database(store: Store, experiment: Ex
         change_tags(store, run_id, add=[text[:30]])
     with contextlib.suppress(ArgumentError):
         write_notes(store, run_id, text[:99])
+
+
+@pytest.mark.parametrize("name", ["ru\udcff", "run\0", "\ud83d", "x" * 2**20])
+def test_a_name_that_no_database_could_hold_names_no_run(
+    store: Store, experiment: Experiment, name: str
+) -> None:
+    store.create_run(experiment)
+    with pytest.raises(RunNotFoundError) as caught:
+        store.run(name)
+    str(caught.value).encode()

@@ -16,6 +16,7 @@ import socket
 import threading
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from workbench.actions import suggest
@@ -24,6 +25,7 @@ from workbench.head import local_head, loss, ray_environment
 from workbench.head.head_files import HeadFiles
 from workbench.head.installation import can_attach, runtime_environment
 from workbench.head.ray_startup.sitecustomize import defer_grammar, import_ray
+from workbench.outside_text import escaped
 from workbench.resources import loaded_ray
 
 defer_grammar()  # whatever imports ray after this module is faster
@@ -208,7 +210,18 @@ def _prepare_environment(files: HeadFiles) -> None:
     os.environ.setdefault(_RECONNECT, str(RECONNECT_S))
 
 
+def _refuse_folder() -> None:
+    """Refuse a working folder whose name Ray cannot take."""
+    folder = str(Path.cwd())
+    if escaped(folder) != folder:
+        raise RunError(
+            f"the name of the folder {escaped(folder)} is not UTF-8, and Ray cannot take it",
+            next_step="Rename the folder, or start from another one.",
+        )
+
+
 def _attach(address: str, runtime_environment: dict[str, Any] | None = None) -> None:
+    _refuse_folder()
     import_ray()
     import ray
     from ray import _raylet

@@ -27,6 +27,7 @@ from workbench.errors import (
 )
 from workbench.experiment import Experiment
 from workbench.experiment.stored import read_stored, write_stored
+from workbench.outside_text import storable_name
 from workbench.store.connection import Database, connect, translated
 from workbench.store.notifications import Notifications
 from workbench.store.objects import read_objects, write_objects
@@ -209,6 +210,7 @@ class RunCatalogue:
         return folder
 
     def _find(self, run_id: str) -> Any:
+        run_id = storable_name(run_id)  # no run has such a name, but no database could even be queried for it
         query = sa.select(*_ROW_COLUMNS)
         if run_id in NEWEST:
             newest = query.order_by(runs.c.key.desc()).limit(1)
