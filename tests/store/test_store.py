@@ -17,11 +17,19 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.services.databases import execute
-from workbench.errors import ArgumentError, LeaseError, RunError, RunNotFoundError, StoreError
+from workbench.errors import (
+    ArgumentError,
+    ExperimentError,
+    LeaseError,
+    RunError,
+    RunNotFoundError,
+    StoreError,
+)
 from workbench.events import (
     Noted,
     RunStateChanged,
     TrialEnded,
+    TrialProposed,
     TrialReported,
 )
 from workbench.experiment import Experiment
@@ -380,3 +388,38 @@ def test_a_name_that_no_database_could_hold_names_no_run(
     with pytest.raises(RunNotFoundError) as caught:
         store.run(name)
     str(caught.value).encode()
+
+
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(
+    text=st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40),
+    outside=st.text(st.characters(), max_size=40),
+)
+def test_drawn_text_is_kept_in_values_and_names_and_refused_as_tags_in_words(
+    store: Store, text: str, outside: str
+) -> None:
+    objectives = [{"metric": text, "goal": "minimize"}]
+    search = {"x": {"choices": [text, "other"]}, text[:30]: {"low": 0.0, "high": 1.0}}
+    try:
+        experiment = Experiment(train="mine:train", objectives=objectives, search=search)
+    except ExperimentError as error:
+        str(error).encode(errors="strict")
+        return
+    run_id = store.create_run(experiment)
+    assert store.experiment(run_id) == experiment
+    with write(store, run_id) as writer:
+        params = {"x": text, "y": outside}
+        writer.append(
+            TrialProposed(trial=0, params=params, configuration=0, seed=0, source="sampler"),
+            TrialReported(trial=0, step=1, values={text: 0.5}),
+        )
+    proposed, reported = (stored.event for stored in store.events(run_id))
+    assert isinstance(proposed, TrialProposed)
+    assert isinstance(reported, TrialReported)
+    assert proposed.params["x"] == text
+    assert reported.values == {text: 0.5}
+    with contextlib.suppress(ArgumentError):
+        assert change_tags(store, run_id, add=[outside]) == [outside.strip()]
+    with contextlib.suppress(ArgumentError):
+        write_notes(store, run_id, outside)
+    store.run(run_id).notes.encode()
