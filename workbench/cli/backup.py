@@ -53,9 +53,9 @@ def backup(folder: Path, force: bool, as_json: bool) -> None:
     "workbench restore /mnt/backups/2026-01-31", "workbench restore newest --store postgresql://me@host/runs"
 )
 def restore(folder: Path, force: bool, as_json: bool) -> None:
-    """Add the runs of a backup to a store, which is created if it is missing.
+    """Add the runs of a backup to a store.
 
-    All files are checked before anything is written. A run that was under way can be resumed.
+    A store that is missing is created. All files are checked before anything is written. A run that was under way can be resumed.
     """
     from workbench.store.backup import read_backup
     from workbench.store.backup import restore as restore_backup
