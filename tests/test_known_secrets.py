@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from workbench.known_secrets import is_secret, is_secret_by_name
 
 SECRETS = [
-    ".env", ".env.local", ".env.production", ".envrc", "prod.env", ".Renviron", ".netrc", "_netrc",
+    ".env", ".env.local", ".env.sh", ".env.production", ".envrc", "prod.env", ".Renviron", ".netrc", "_netrc",
     ".pypirc", ".npmrc", ".git-credentials", ".pgpass", ".my.cnf", ".vault-token", ".htpasswd",
     ".s3cfg", "terraform.tfstate", "prod.tfvars", ".databrickscfg", ".aws/credentials", ".aws/config",
     ".ssh/id_rsa", ".ssh/known_hosts", ".gnupg/secring.gpg", "home/me/.SSH/config", "id_rsa",
@@ -26,7 +26,7 @@ SECRETS = [
     ".pip/pip.conf", ".azure/accessTokens.json",
 ]  # fmt: skip
 ORDINARY = [
-    ".env.example", ".env.sample", ".env.template", ".env.dist", "id_rsa.pub", "server.key.example",
+    ".env.example", ".env-example", ".env.sample", ".env.template", ".env.dist", "id_rsa.pub", "server.key.example",
     "train.py", "secrets.py", "secret.py", "credentials.py", "token.py", "environment.yml", "keys.csv",
     "public.csv", "tokens.json", "tokenizer.json", "tokenizer_config.json", "vocab.txt", "config.json",
     "docker/config.json", ".docker/Dockerfile", "settings.xml", "monkey.jpg", "donkey.csv",

@@ -45,7 +45,7 @@ _FOLDERS = """
     .config/gcloud .config/gh .config/doctl .config/op .config/rclone .config/kaggle .local/share/keyrings
 """
 """Folders of which everything is left out."""
-_TEMPLATES = frozenset({"example", "examples", "sample", "template", "tmpl", "tpl", "dist", "schema"})
+_TEMPLATE = re.compile(r"[._-](?:examples?|sample|template|tmpl|tpl|dist|schema)$")
 """Endings of files that show which variables are needed, without their values."""
 _CODE = frozenset({
     ".c", ".cc", ".cpp", ".cu", ".cuh", ".go", ".h", ".hpp", ".ipynb", ".java", ".jl", ".js", ".md", ".proto",
@@ -88,12 +88,13 @@ def is_secret_by_name(path: str | PurePath) -> bool:
     for end in range(1, len(parts)):
         if any(_FOLDER.match("/".join(parts[start:end])) for start in range(max(0, end - _MAX_PARTS), end)):
             return True
-    name = PurePath(parts[-1])
-    endings = name.suffixes or [""]
-    if endings[-1] in _CODE or endings[-1].lstrip(".") in _TEMPLATES or endings[-1] == ".pub":
+    name = parts[-1]
+    ending = PurePath(name).suffix
+    is_code = ending in _CODE and not name.startswith(".env")
+    if is_code or ending == ".pub" or _TEMPLATE.search(name):
         return False
     paths = ("/".join(parts[start:]) for start in range(max(0, len(parts) - _MAX_PARTS), len(parts)))
-    return bool(_NAME.match(parts[-1])) or any(_PATH.match(path) for path in paths)
+    return bool(_NAME.match(name)) or any(_PATH.match(path) for path in paths)
 
 
 def is_secret(path: Path, *, below: Path | None = None) -> bool:
