@@ -26,7 +26,8 @@ SECRETS = [
     ".pip/pip.conf", ".azure/accessTokens.json",
 ]  # fmt: skip
 ORDINARY = [
-    ".env.example", ".env-example", ".env.sample", ".env.template", ".env.dist", "id_rsa.pub", "server.key.example",
+    ".env.example", ".env.sample", ".env.template", ".env.dist", ".env-example",
+    "id_rsa.pub", "server.key.example",
     "train.py", "secrets.py", "secret.py", "credentials.py", "token.py", "environment.yml", "keys.csv",
     "public.csv", "tokens.json", "tokenizer.json", "tokenizer_config.json", "vocab.txt", "config.json",
     "docker/config.json", ".docker/Dockerfile", "settings.xml", "monkey.jpg", "donkey.csv",

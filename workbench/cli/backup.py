@@ -55,7 +55,8 @@ def backup(folder: Path, force: bool, as_json: bool) -> None:
 def restore(folder: Path, force: bool, as_json: bool) -> None:
     """Add the runs of a backup to a store.
 
-    A store that is missing is created. All files are checked before anything is written. A run that was under way can be resumed.
+    A store that is missing is created. All files are checked before anything is written. A run that was under
+    way can be resumed.
     """
     from workbench.store.backup import read_backup
     from workbench.store.backup import restore as restore_backup
