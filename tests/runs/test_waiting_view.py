@@ -93,14 +93,16 @@ def test_a_file_gets_no_progress(run: Run, capsys: pytest.CaptureFixture[str]) -
 def test_a_driver_that_gives_no_sign_is_noticed_once(
     run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    clock = iter([100.0, 100.0, 105.0, 109.0, 110.0, 111.0, 112.0])
+    clock = iter([100.0, 100.0, 114.0, 140.0, 141.0, 142.0, 143.0, 144.0])
     monkeypatch.setattr(waiting_view, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     signs, row = DriverSigns(), replace(run.row, state="running", heartbeat_unix_s=5.0)
     with waiting_for(run) as show_progress:
         assert signs.describe_silence(row) is None
         for _ in range(3):
             show_progress(signs.describe_silence(row))
-    words = f"no sign of the driver of {run.run_id} for 9 s; the run counts as lost after 15 s\n"
-    assert capsys.readouterr().err == words
+        words = f"no sign of the driver of {run.run_id} for 40 s; still waiting for it\n"
+        assert capsys.readouterr().err == words
+        show_progress(signs.describe_silence(replace(row, heartbeat_unix_s=6.0)))
+        assert capsys.readouterr().err == "the driver answers again\n"
     assert signs.describe_silence(replace(row, state="complete")) is None
     assert signs.describe_silence(replace(row, heartbeat_unix_s=8.0)) is None

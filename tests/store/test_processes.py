@@ -142,6 +142,27 @@ def test_killed_run_is_lost_after_the_lease_and_following_it_ends(
     assert store.run(run_id).state == "complete"
 
 
+def test_a_stopped_driver_is_silent_and_not_lost_however_long(
+    start: Start, store: Store, url: str, experiment: Experiment
+) -> None:
+    run_id = store.create_run(experiment)
+    program = start(HOLD, url, run_id, "0.4")
+    assert program.read_word() == "ready"
+    program.send_signal(signal.SIGSTOP)
+    wait_until(lambda: (store.run(run_id).silent_s or 0.0) > 1.0)
+    run = store.run(run_id)
+    assert run.state == "running"
+    assert run.silent_s is not None
+    assert run.silent_s > 1.0
+    # Anybody may take it over, and the old one writes nothing more.
+    with store.writer(run_id, owner_pid=os.getpid(), owner_host="here") as writer:
+        program.send_signal(signal.SIGCONT)
+        assert store.run(run_id).silent_s is None
+        program.tell("go")
+        assert program.read_word() == "LeaseError True"
+        assert writer.append(Noted(level="info", message="mine now")) == run.last_seq + 1
+
+
 def test_writer_that_slept_through_its_lease_cannot_append(
     start: Start, store: Store, url: str, experiment: Experiment
 ) -> None:

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -37,6 +38,7 @@ from workbench.outside_text import storable, storable_name
 from workbench.store import RunWriter, Store
 from workbench.store import rows as rows_module
 from workbench.store.labels import change_tags, write_notes
+from workbench.store.rows import to_run
 from workbench.store.run_ids import can_name_run, make_run_id
 
 
@@ -58,6 +60,27 @@ def test_new_run_waits_and_has_no_owner(store: Store) -> None:
     assert run.run_id.startswith("digits-convnet-")
     assert run.experiment_hash == make_experiment().hash()
     assert before <= run.created_unix_s <= time.time()
+
+
+def test_a_silent_driver_of_another_machine_is_lost_two_minutes_after_its_lease(
+    store: Store, experiment: Experiment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id = store.create_run(experiment)
+    writer = store.writer(run_id, owner_pid=1, owner_host="elsewhere", lease_timeout_s=15.0)
+    writer.append(RunStateChanged(state="running"))
+    row = store._find(run_id)._mapping
+    now_unix_s = row["heartbeat_unix_s"]
+    for described, places in ((None, ("running", "lost")), ("boot pid:[1] 17", ("running", "lost"))):
+        there = SimpleNamespace(**{**row, "owner_process": described})
+        for since_s, state in zip((16.0, 134.0, 136.0), ("running", *places), strict=True):
+            found = to_run(there, now_unix_s + since_s)
+            assert (found.state, found.silent_s) == (state, since_s if state == "running" else None)
+            assert to_run(there, now_unix_s - since_s).state == state, "a clock was set back"
+    assert to_run(there, now_unix_s + 14.0).silent_s is None
+    assert to_run(there, now_unix_s + 1000.0, was_renewed=True).state == "running"
+    writer.close()
+    left = SimpleNamespace(**{**store._find(run_id)._mapping})
+    assert to_run(left, left.heartbeat_unix_s + 16.0).state == "lost", "it left its run"
 
 
 def test_a_new_run_that_no_driver_takes_is_lost(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -267,6 +267,10 @@ def _check_run(store: Store, row: RunRow) -> Finding | None:
     if row.state == "lost":
         text = f"{row.run_id} was lost: its driver is gone"
         return Finding("run", "notable", text, command_line("resume", row.run_id))
+    if row.silent_s is not None:
+        text = f"no sign of the driver of {row.run_id} for {format_duration(int(row.silent_s))}"
+        fix = f"Wait, or give the run another driver: {command_line('resume', row.run_id)}"
+        return Finding("run", "notable", text, fix)
     events = [stored.event for stored in store.events(row.run_id)]
     history = History.of(store.experiment(row.run_id), events)
     quiet_s = time.time() - events[-1].time_unix_s if events else 0.0

@@ -285,6 +285,11 @@ def _facts(run: Run, history: History) -> list[str]:
         if run.is_advice:
             again = "the next advice uses them"
         lines.append(f"its driver is gone; its results are stored: {again}")
+    elif row.silent_s is not None:
+        lines.append(
+            f"no sign of its driver for {format_duration(int(row.silent_s))}: it may be busy or stopped; "
+            f"{command_line('resume', row.run_id)} gives the run another one"
+        )
     elif history.reason or history.message:
         lines.append(f"{history.state}: {describe_end(history)}")
     if continued := describe_continued(history):

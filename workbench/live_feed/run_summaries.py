@@ -10,7 +10,7 @@ from workbench.advisor.advice_card import card_of
 from workbench.events import FINISHED_RUN_STATES
 from workbench.experiment.automl import is_automl
 from workbench.experiment.changing import CHANGEABLE, values_of
-from workbench.formatting import format_count, format_value
+from workbench.formatting import format_count, format_duration, format_value
 from workbench.history import History, failure_groups, verdicts_of
 from workbench.history.choices import chosen_by_hand, describe_choice
 from workbench.live_feed.available_actions import offers_of_run
@@ -226,6 +226,8 @@ def _best_so_far(history: History) -> tuple[float, ...]:
 
 def _message(tail: RunTail) -> str | None:
     history = tail.data.history
+    if tail.row.silent_s is not None:
+        return f"no sign of its driver for {format_duration(int(tail.row.silent_s))}"
     if tail.row.state != "lost":
         return history.message
     running = [trial.number for trial in history.in_state("running", "waiting")]

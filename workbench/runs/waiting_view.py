@@ -30,8 +30,7 @@ _LINE_EVERY_S = 0.5
 _SNAPSHOT_EVERY_S = 5.0
 # A snapshot of a long run takes long to make; it may use this part of the time.
 _PART_FOR_SNAPSHOTS = 0.1
-_SILENCE_S = 6.0
-"""A driver gives a sign every three seconds."""
+ANSWERS_AGAIN = "the driver answers again"
 _CLEAR_LINE = "\r\x1b[2K"
 
 
@@ -102,12 +101,10 @@ class DriverSigns:
         if sign != self._seen:
             self._seen, self._seen_s = sign, now_s
         silent_s = now_s - self._seen_s
-        if row.state not in ("running", "stopping") or silent_s < _SILENCE_S:
+        if row.state not in ("running", "stopping") or silent_s < LEASE_TIMEOUT_S:
             return None
-        return (
-            f"no sign of the driver of {row.run_id} for {format_duration(int(silent_s))}; the run counts as "
-            f"lost after {format_duration(LEASE_TIMEOUT_S)}"
-        )
+        since = format_duration(int(silent_s))
+        return f"no sign of the driver of {row.run_id} for {since}; still waiting for it"
 
 
 def progress_line(history: History) -> str:
@@ -186,7 +183,7 @@ class _InNotebook:
 
 
 class _Lines:
-    """Where no line can be written again, a warning is printed once, and again if it has passed meanwhile."""
+    """Where no line can be written again, a warning is printed once, and withdrawn when it has passed."""
 
     def __init__(self) -> None:
         self._is_printed = False
@@ -195,6 +192,8 @@ class _Lines:
         """Print a warning, unless the one before still holds."""
         if warning is not None and not self._is_printed:
             print(warning, file=sys.stderr, flush=True)
+        if warning is None and self._is_printed:
+            print(ANSWERS_AGAIN, file=sys.stderr, flush=True)
         self._is_printed = warning is not None
 
 

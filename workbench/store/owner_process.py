@@ -21,7 +21,12 @@ def describe_process(pid: int) -> str | None:
 
 
 def is_known_dead(pid: int, host: str, described: str | None) -> bool:
-    """Return whether a process has certainly ended.
+    """Return whether a process has certainly ended; arguments as of `is_alive`."""
+    return is_alive(pid, host, described) is False
+
+
+def is_alive(pid: int, host: str, described: str | None) -> bool | None:
+    """Return whether a process lives, even if it is stopped.
 
     Args:
         pid: Its pid.
@@ -29,24 +34,24 @@ def is_known_dead(pid: int, host: str, described: str | None) -> bool:
         described: What `describe_process` returned while it lived.
 
     Returns:
-        True if it is gone; False if it lives or that is unknown.
+        None where that cannot be known, as of processes of other machines.
     """
     if described is not None:
         place, _, start = described.rpartition(" ")
         if place != _read_place():
-            return False
+            return None
         status = _read_status(pid)
-        return status is None or status[1] != start or status[0] in "ZX"
+        return status is not None and status[1] == start and status[0] not in "ZX"
     # On Windows signal 0 would end the process instead of asking for it.
     if host != socket.gethostname() or sys.platform == "win32":
-        return False
+        return None
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
-        return True
-    except OSError:
         return False
-    return False
+    except OSError:
+        return None
+    return None  # the pid may be another process's by now
 
 
 def _read_status(pid: int) -> tuple[str, str] | None:

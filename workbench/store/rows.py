@@ -9,8 +9,11 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from workbench.events import Event, RunState
+from workbench.store.owner_process import is_alive
 
 _DRIVEN_STATES = ("running", "stopping", "waiting")
+SILENCE_PATIENCE_S = 120.0
+"""How long after its lease has expired a driver whose process cannot be seen may be silent."""
 START_PATIENCE_S = 120.0
 """How long a new run may wait for its first driver."""
 EventRow = tuple[int, str, int | None, float, str]
@@ -47,6 +50,9 @@ class RunRow:
     """Whether lists leave it out."""
     chosen_trial: int | None = None
     """The trial that a user chose by hand."""
+    silent_s: float | None = None
+    """Seconds since the last sign of its driver, where its lease has expired and it is not known to be gone;
+    None otherwise."""
 
 
 class StoredEvent(NamedTuple):
@@ -77,10 +83,12 @@ def to_run(
         deaf_unix_s: When the store could not be read last: until then no driver could send a heartbeat.
         was_renewed: Whether its lease was seen to be renewed lately, whatever clocks show.
     """
-    state = row.state
+    state, silent_s = row.state, None
     if state in _DRIVEN_STATES and row.heartbeat_unix_s is not None:
-        silent_s = now_unix_s - max(row.heartbeat_unix_s, deaf_unix_s)
-        state = "lost" if abs(silent_s) > row.lease_timeout_s and not was_renewed else state
+        since_s = abs(now_unix_s - max(row.heartbeat_unix_s, deaf_unix_s))
+        if since_s > row.lease_timeout_s and not was_renewed:
+            silent_s = since_s
+            state = "lost" if _is_gone(row, since_s) else state
     elif state == "waiting" and now_unix_s - row.created_unix_s > START_PATIENCE_S:
         state = "lost"  # its creator ended before a driver took it
     return RunRow(
@@ -90,4 +98,21 @@ def to_run(
         heartbeat_unix_s=row.heartbeat_unix_s, tags=tuple(json.loads(row.tags or "[]")),
         notes=row.notes or "", pinned=row.pinned_unix_s is not None,
         archived=row.archived_unix_s is not None, chosen_trial=row.chosen_trial,
+        silent_s=None if state == "lost" else silent_s,
     )  # fmt: skip
+
+
+def _is_gone(row: Any, since_s: float) -> bool:
+    """Return whether the driver of a run is gone, whose lease has expired.
+
+    A driver that is late is not gone: on a busy machine, or one that was suspended, everything is late. So on
+    this machine its process decides. About other machines nothing but its silence is known.
+
+    Args:
+        row: The row of the run.
+        since_s: For how long the driver has given no sign, in seconds.
+    """
+    if row.lease_token is None:
+        return True  # it left its run
+    alive = is_alive(row.owner_pid, row.owner_host, row.owner_process)
+    return since_s > row.lease_timeout_s + SILENCE_PATIENCE_S if alive is None else not alive

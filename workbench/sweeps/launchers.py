@@ -127,9 +127,11 @@ class RayLauncher(_StoreCommands):
         from workbench.sweeps import driver_actor
 
         before = self._store.run(run_id)
-        if before.state in ("running", "stopping") and driver_actor.exists(run_id):
+        is_silent = before.silent_s is not None
+        if before.state in ("running", "stopping") and not is_silent and driver_actor.exists(run_id):
             return
-        answer_s = driver_actor.ANSWER_TIMEOUT_S if before.state == "lost" else driver_actor.LOADING_S
+        is_left = is_silent or before.state == "lost"
+        answer_s = driver_actor.ANSWER_TIMEOUT_S if is_left else driver_actor.LOADING_S
         driver_actor.end_frozen(run_id, answer_s)
         launch_id = uuid.uuid4().hex
         actor = driver_actor.start(self._store, run_id, launch_id)
