@@ -258,6 +258,11 @@ def experiments(draw: st.DrawFn) -> Experiment:
         "objectives": draw(
             st.lists(_OBJECTIVES, min_size=1, max_size=2, unique_by=lambda each: each["metric"])
         ),
+        "goals": draw(
+            st.dictionaries(
+                st.sampled_from(["side", "a b"]), st.sampled_from(["maximize", "minimize"]), max_size=2
+            )
+        ),
         "constraints": draw(st.lists(_constraints(), max_size=2)),
         "budget": draw(_budgets()),
         "alerts": draw(st.lists(_rules(), max_size=2)),

@@ -180,3 +180,17 @@ def test_an_objective_that_looks_for_the_worst_value_is_noted() -> None:
     assert "Write maximize" in note
     assert notes("val_accuracy", "maximize") == notes("val_mine", "minimize", metrics=["package:mine"]) == []
     assert notes("accuracy", "minimize", model=None, data=None, train="package:train") == []
+
+
+def test_an_experiment_declares_the_direction_of_what_a_function_reports() -> None:
+    experiment = Experiment(train="package:train", objectives=LOSS, goals={"f1": "maximize"})
+    assert (goal_in(experiment, "f1"), goal_in(experiment, "f1_loss")) == ("maximize", None)
+    assert Experiment.from_yaml(experiment.to_yaml()) == experiment
+    without = Experiment(train="package:train", objectives=LOSS)
+    assert without.replace(goals={}).hash() == without.hash()
+    with pytest.raises(ExperimentError, match="val_loss is an objective, which states its goal") as caught:
+        Experiment(train="package:train", objectives=LOSS, goals={"val_loss": "maximize"})
+    assert "goals" in (caught.value.field or "")
+    with pytest.raises(ExperimentError) as caught:
+        Experiment(train="package:train", objectives=LOSS, goals={"f1": "up"})
+    assert "goals" in str(caught.value)

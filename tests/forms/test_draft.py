@@ -93,6 +93,7 @@ def test_experiments_are_drawn_with_every_setting_that_there_is() -> None:
         "loss",
         "metrics",
         "objectives",
+        "goals",
         "constraints",
         "search",
     }

@@ -35,7 +35,7 @@ from workbench.experiment.command import parse_command
 from workbench.experiment.components import Component
 from workbench.experiment.federated import Federated, check_federated
 from workbench.experiment.fidelity import WrittenFidelity, check_fidelity
-from workbench.experiment.goals import Constraint, Objective
+from workbench.experiment.goals import Constraint, Goal, Objective
 from workbench.experiment.metric_source import MetricSource
 from workbench.experiment.naming import check_name
 from workbench.experiment.own_advice import OwnAdvice
@@ -142,6 +142,11 @@ class Experiment(BaseModel):
         "such as {batch: batch_size, workers: true}, and the speed that it reports.",
     )
     objectives: tuple[Objective, ...] = Field(min_length=1, description="What to improve.")
+    goals: dict[str, Goal] = Field(
+        default_factory=dict,
+        description="Which direction of other reported metrics is better, such as {f1: maximize}, where "
+        "neither an objective nor the metric itself declares it.",
+    )
     constraints: tuple[Constraint, ...] = Field(
         default=(), description="Limits that a trial must keep to be feasible."
     )
@@ -415,6 +420,12 @@ def _check_objectives(experiment: Experiment) -> None:
                 field=f"objectives.{index}.metric",
                 next_step="Remove one.",
             )
+    for metric in experiment.goals:
+        if metric in metrics:
+            raise ExperimentError(
+                f"{metric} is an objective, which states its goal", field=f"goals.{metric}",
+                next_step="Remove it here.",
+            )  # fmt: skip
     check_one_checkpoint(experiment)
     if len(metrics) > 1 and not experiment.early_stop.kind.handles_several_objectives:
         raise ExperimentError(

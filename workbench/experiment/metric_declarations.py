@@ -154,9 +154,9 @@ def goal_of(metric: str) -> Goal | None:
 def goal_in(experiment: Experiment, metric: str, declared: Mapping[str, Goal] | None = None) -> Goal | None:
     """Return in which direction a metric of an experiment is better; None where nobody has declared it.
 
-    The objectives come first, then what the metrics of other packages and of the user's own declare. The
-    names in this table count where the workbench computes the metric: a function or a program may call
-    anything `accuracy`.
+    The objectives and `goals` of the experiment come first, then what the metrics of other packages and of
+    the user's own declare. The names in this table count where the workbench computes the metric: a function
+    or a program may call anything `accuracy`.
 
     Args:
         experiment: The experiment.
@@ -166,6 +166,8 @@ def goal_in(experiment: Experiment, metric: str, declared: Mapping[str, Goal] | 
     for objective in experiment.objectives:
         if objective.metric == metric:
             return objective.goal
+    if metric in experiment.goals:
+        return experiment.goals[metric]
     if declared and metric in declared:
         return declared[metric]
     return computed_goal(experiment, metric)
