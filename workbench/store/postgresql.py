@@ -223,8 +223,9 @@ def translate(cause: BaseException, place: str, *, is_lost: bool) -> StoreError 
             words, next_step = next(denied, (words, next_step))
         return StoreError(f"{place}: {words} ({first})", field="store", next_step=next_step)
     if code in _PASSING or is_lost or (code is not None and code[:2] in _PASSING_CLASSES):
-        unknown = (_REFUSED if _ANSWERED.search(message) else _ELSE) if is_lost else _BUSY
-        words, next_step = _PASSING.get(code or "", unknown)
+        words, next_step = _PASSING.get(code or "", _BUSY)
+        if code is None:
+            words, next_step = _REFUSED if _ANSWERED.search(message) else _ELSE
         return StoreUnavailableError(f"{place}: {words} ({first})", next_step=next_step)
     return None
 
