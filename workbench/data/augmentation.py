@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from workbench.data.batches import Groups
+from workbench.data.class_targets import are_shares, class_of_each
 from workbench.data.ordered import OrderedSplit
 from workbench.data.splits import BeforeSample, Datasets
 from workbench.errors import ExperimentError
@@ -103,7 +104,12 @@ class AugmentedSplit:
         """Return targets as numbers that can be mixed: shares of classes, or the numbers themselves."""
         if self.num_classes is None:
             return np.array(targets, dtype=np.float32)
-        return np.eye(self.num_classes, dtype=np.float32)[targets]
+        values = np.asarray(targets)
+        if are_shares(values, self.num_classes):
+            return values.astype(np.float32)
+        is_one_each = values.shape[1:] in ((), (1,))
+        numbers = class_of_each(values, self.num_classes) if is_one_each else values
+        return np.eye(self.num_classes, dtype=np.float32)[numbers]
 
 
 def _changed(sample: np.ndarray, changes: Augmentation) -> np.ndarray:

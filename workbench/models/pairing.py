@@ -181,43 +181,28 @@ class Pairing:
             found = _logits_of(found)
         return _with_classes_last(found, self.class_dim)
 
-    def fitted(self, targets: np.ndarray) -> np.ndarray:
-        """Return targets as a model is fitted to them that takes all samples at once.
+    def check_fitted(self, targets: np.ndarray, *, are_shares: bool = False) -> None:
+        """Refuse targets that a model cannot be fitted to which takes all samples at once.
 
         Args:
             targets: Of all samples of train.
-
-        Returns:
-            Class numbers (samples,), or the numbers to predict as they are.
+            are_shares: Whether they are shares of the classes, and not class numbers.
 
         Raises:
-            ExperimentError: If samples have other targets than one class each.
             DataError: If targets are no classes, or no finite numbers.
         """
         if self.num_outputs is None:
             self.check_targets(targets, kind="numbers", where="train")
-            return targets[:, 0] if targets.shape[1:] == (1,) else targets
-        is_shares = targets.ndim == 2 and targets.shape[1] == self.num_outputs > 1
-        if not is_shares and targets.shape[1:] not in ((), (1,)):
-            raise ExperimentError(
-                f"the targets of {self.data} are of shape {targets.shape}, and {self.model} is fitted to one "
-                "class of each sample",
-                field="model", allowed=f"targets of shape ({len(targets)},)",
-                next_step="Give each sample one class, or choose a model that is trained by steps.",
-            )  # fmt: skip
-        self.form, self.num_scores = "shares" if is_shares else "numbers", self.num_outputs
+            return
+        self.form, self.num_scores = "shares" if are_shares else "numbers", self.num_outputs
         self._target_ndim, self.class_dim = targets.ndim, -1
         self.check_targets(targets, kind="classes", where="train")
-        if is_shares:
-            return targets.argmax(axis=1)
-        numbers = targets.reshape(-1).astype(np.int64)
-        if (numbers == IGNORED).any():
+        if not are_shares and (targets == IGNORED).any():
             raise DataError(
                 f"the train targets of {self.data} leave out samples by {IGNORED}, which {self.model} cannot",
                 field="data", allowed=f"from 0 to {self.num_outputs - 1}",
                 next_step="Leave these samples out.",
             )  # fmt: skip
-        return numbers
 
     def check_targets(self, targets: Any, *, kind: Kind, where: str | None = None, first: int = 0) -> None:
         """Refuse targets whose values mean nothing; for classes, `classes` must have read a pair before.

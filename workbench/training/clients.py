@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from workbench.data import Datasets, Split
+from workbench.data.class_targets import class_of_each
 from workbench.data.draws import seed_of
 from workbench.data.ordered import OrderedSplit
 from workbench.errors import ExperimentError
@@ -60,7 +61,10 @@ def clients_of(datasets: Datasets, federated: Federated, seed: int) -> Clients:
             allowed="iid or owners",
         )  # fmt: skip
     shares = _shares(federated, datasets.num_outputs, seed)
-    parts = [by_shares(_classes(split), shares, seed=seed_of(seed, part)) for part, split in splits.items()]
+    parts = [
+        by_shares(_classes(split, datasets.num_outputs), shares, seed=seed_of(seed, part))
+        for part, split in splits.items()
+    ]
     return Clients(*parts)
 
 
@@ -97,11 +101,11 @@ def _shares(federated: Federated, num_classes: int, seed: int) -> np.ndarray:
     return label_shares(num_classes, num_clients, num_labels=partition.labels, seed=seed)
 
 
-def _classes(split: Split) -> np.ndarray:
+def _classes(split: Split, num_classes: int) -> np.ndarray:
     """Return the class of each sample; without reading inputs where the split holds its targets."""
     targets = getattr(split, "targets", None)
     if targets is None:
         numbers = np.arange(len(split))
         chunks = (numbers[at : at + _READ_AT_ONCE] for at in range(0, len(numbers), _READ_AT_ONCE))
         targets = np.concatenate([np.asarray(split.batch(chunk)[1]) for chunk in chunks])
-    return np.asarray(targets).reshape(len(split), -1)[:, 0]
+    return class_of_each(targets, num_classes)

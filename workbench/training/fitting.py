@@ -17,6 +17,7 @@ from threadpoolctl import threadpool_limits
 from torch import Tensor, nn
 
 from workbench.data import Datasets, Split
+from workbench.data.class_targets import are_shares, class_of_each
 from workbench.errors import ExperimentError
 from workbench.events import CheckpointSaved, Event, TrialPlanned, TrialReported
 from workbench.experiment.trial_value import TrialValue, find_divergence
@@ -114,7 +115,7 @@ class _Fitting:
     def run(self) -> Outcome:
         task, num_train = self._task, len(self._datasets.train)
         inputs, targets = _all_of(self._datasets.train)
-        targets = self._pairing.fitted(targets)
+        targets = self._fitted_to(targets)
         planned = TrialPlanned(
             trial=task.trial,
             attempt=task.attempt,
@@ -147,6 +148,16 @@ class _Fitting:
         if model is not None and not self._value.follows_best:
             stops = self._save(model, step, values) or stops
         return Outcome("stopped" if stops else "complete", step, self._value.result())
+
+    def _fitted_to(self, targets: np.ndarray) -> np.ndarray:
+        """Return targets as models are fitted to them, once they are known to have a meaning."""
+        if self._datasets.task != "classification":
+            self._pairing.check_fitted(targets)
+            return targets[:, 0] if targets.shape[1:] == (1,) else targets
+        num_classes = self._datasets.num_outputs
+        numbers = class_of_each(targets, num_classes)
+        self._pairing.check_fitted(targets, are_shares=are_shares(targets, num_classes))
+        return numbers
 
     def _evaluate(self, model: nn.Module) -> dict[str, float]:
         measured = evaluate(

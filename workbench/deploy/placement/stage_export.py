@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from workbench.data import Datasets
+from workbench.data.class_targets import class_of_each
 from workbench.deploy.card import Input
 from workbench.deploy.exported_model import Member, add_member, encode_inputs
 from workbench.deploy.graph import Graph, onnx
@@ -111,7 +112,7 @@ def _validation_outputs(model: EarlyExits | TreeExits, data: Datasets) -> tuple[
         with torch.inference_mode():
             for kept, each in zip(found, model.exit_outputs(as_tensors(given)), strict=True):
                 kept.append(each.double().numpy())
-        targets.append(np.asarray(expected))
+        targets.append(class_of_each(expected, data.num_outputs))
     return [np.concatenate(each) for each in found], np.concatenate(targets)
 
 

@@ -8,6 +8,7 @@ from typing import Literal
 import numpy as np
 
 from workbench.data import Datasets, check_options
+from workbench.data.class_targets import class_of_each
 from workbench.errors import RunError
 from workbench.experiment import Experiment
 from workbench.training.loading import load_trial_data
@@ -52,7 +53,8 @@ def samples_of(
         The inputs as users have them, (samples, ...), and the right classes, (samples,).
 
     Raises:
-        RunError: If a sample is not one array, or its target not a class.
+        RunError: If a sample is not one array, or the data has no classes.
+        DataError: If a sample has several classes.
     """
     component = experiment.data
     reading = (
@@ -72,4 +74,4 @@ def samples_of(
     if reading is not None and (np.any(reading.mean) or np.any(np.asarray(reading.scale) != 1.0)):
         # The first stage standardises what it takes.
         found = (found * reading.scale + reading.mean).astype(np.float32)
-    return found, np.asarray(targets)
+    return found, class_of_each(targets, data.num_outputs)
