@@ -83,6 +83,8 @@ def test_curves_table_timeline_log_and_header_of_a_run_use_one_clock(tmp_path) -
         assert [(bar.start, bar.end) for bar in prepare_timeline(tail.data).bars] == [(10, 80), (110, 140)]
         logged = {line.text.split(" ")[1]: line.run_time_s for line in tail.log if "complete" in line.text}
         assert (logged["0"], logged["1"]) == (80.0, 140.0)
+        drivers = [line.text for line in tail.log if line.text.startswith("driver")]
+        assert ["again" in text for text in drivers] == [False, True], "though both were read at once"
         assert run_detail(tail).elapsed_s == 150.0
         assert _run_time(history, again + 40.0) == format_duration(140.0)
         assert _run_time(history, CREATED_S + 100.0) == format_duration(80.0), "of an earlier driver, too"

@@ -120,7 +120,8 @@ class Narrator:
                 why = describe_reason(event.reason, event.message)
                 return f"run {event.state}" + (f": {why}" if why else "")
             case DriverStarted():
-                again = "again " if len(self._history.drivers) > 1 else ""
+                # The history may know later drivers already.
+                again = "again " if event != self._history.drivers[0] else ""
                 return f"driver started {again}as process {event.pid} on {event.host}"
             case CommandHandled(kind="enqueue", done=True):
                 return None  # what is enqueued has a line of its own
