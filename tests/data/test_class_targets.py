@@ -31,6 +31,11 @@ def test_several_classes_of_a_sample_are_refused() -> None:
         class_of_each(np.zeros((4, 2)), 3)
 
 
+def test_inputs_and_targets_of_different_lengths_are_refused_with_both_shapes() -> None:
+    with pytest.raises(DataError, match=r"\(4, 2\).*\(3,\)"):
+        ArraySplit(np.zeros((4, 2), np.float32), CLASSES[:3])
+
+
 @pytest.mark.parametrize("form", ["a column", "floats", "one-hot"])
 def test_mixed_samples_have_the_shares_of_their_classes_in_every_form(form: str) -> None:
     changes = Augmentation(mixup=0.4)

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Literal, Protocol
 import numpy as np
 
 from workbench.data.collating import collate
+from workbench.errors import DataError
 
 Task = Literal["classification", "regression", "language_model", "detection", "other"]
 
@@ -53,7 +54,12 @@ class ArraySplit:
     targets: np.ndarray = field(repr=False)
 
     def __post_init__(self) -> None:
-        assert len(self.inputs) == len(self.targets)
+        if len(self.inputs) != len(self.targets):
+            raise DataError(
+                f"inputs of shape {self.inputs.shape} and targets of shape {self.targets.shape} do not have "
+                "the same number of samples",
+                field="data", allowed="one target for each input, the sample first",
+            )  # fmt: skip
 
     def __len__(self) -> int:
         return len(self.targets)

@@ -260,8 +260,8 @@ class Pairing:
             return
         wrong = ((values < 0) & (values != IGNORED)) | (values >= num_classes)
         place = _first_place(wrong)
-        if low == 1 and high == num_classes:
-            step = "Subtract 1: the first class has the number 0."
+        if low >= 1 and high == num_classes:  # a batch need not hold the first class
+            step = "Subtract 1 if your first class has the number 1: here it has the number 0."
         elif num_classes == 2 and set(np.unique(known).tolist()) <= {-1, 1}:
             step = "Write 0 for -1: (labels + 1) // 2."
         elif low < 0:
