@@ -99,6 +99,7 @@ faults: env  ## Use thousands of wrong inputs, kill every process during sweeps,
 	$(BIN)/python -m tests.faults clock
 	$(BIN)/python -m tests.faults storage
 	$(BIN)/python -m tests.faults tiers
+	$(BIN)/python -m tests.faults code
 	$(BIN)/python -m tests.faults exports
 	$(BIN)/python -m tests.faults connections
 	$(BIN)/python -m tests.faults endurance

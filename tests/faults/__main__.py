@@ -11,7 +11,8 @@ over the whole course of a sweep.
 Other campaigns have options of their own: `trials` (what trials do to their process), `storm` (many
 commands and runs at once), `leases` (frozen writers and clocks that jump), `damage` (files that
 rot), `input` (hostile input), `endurance` (10,000 trials, 50 browsers), `tiers` (devices, edges and clouds
-that are lost under requests), `exports` (killed while they replace a bundle), `connections` (4,300 that ask
+that are lost under requests), `code` (edited during a run),
+`exports` (killed while they replace a bundle), `connections` (4,300 that ask
 a server for nothing).
 """
 
@@ -39,6 +40,7 @@ OTHERS = {
     "input": "tests.faults.hostile_input",
     "endurance": "tests.faults.endurance",
     "tiers": "tests.faults.tiers",
+    "code": "tests.faults.code_edits",
     "exports": "tests.faults.exports",
     "connections": "tests.faults.connections",
 }

@@ -70,11 +70,11 @@ class House:
         self.seen: set[psutil.Process] = set()
         self._folders: dict[str, str] = {}  # by the address of each head that there was
 
-    def begin(self, *words: str) -> subprocess.Popen[str]:
-        """Start a command of the workbench, as a person would."""
+    def begin(self, *words: str, cwd: Path = ROOT) -> subprocess.Popen[str]:
+        """Start a command of the workbench, as a person would, in a folder."""
         return subprocess.Popen(
             [sys.executable, "-m", "workbench", *words],
-            env=self.environment, cwd=ROOT, text=True,
+            env=self.environment, cwd=cwd, text=True,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip
 

@@ -48,6 +48,12 @@ _SEARCH = Argument(
     "repeat the option for several.", option="--search", setting="search", is_from_browser=False,
     example={"NAME": "VALUE"},
 )  # fmt: skip
+_CODE = Argument(
+    "code", "text", "Run the code that the run kept, or the code as it is now, in trials that begin now "
+    "or later. The default is kept, and current where no trial has a result yet.", label="Code",
+    hint="kept: as the run began; current: as it is on the disk now", metavar="kept|current",
+    choices=("kept", "current"),
+)  # fmt: skip
 _TRIAL = Argument("trial", "count", "Stop only this trial.", minimum=0, is_required=True)
 _REPORT_FILE = Argument(
     "to", "new_file", "Write to this file; by default in the run's folder, or, with --address, "
@@ -147,10 +153,11 @@ _DECLARED = (
     Action(
         "resume", "Resume", "Continue a run that was stopped, failed or lost. Follows it until it ends.",
         "process",
-        explanation="It continues with the experiment with which it was started, and your code as it is now. "
-        "For a corrected file, start a new run.",
+        explanation="It continues with the experiment and the code with which it began. For a corrected "
+        "experiment, start a new run.", arguments=(_CODE,),
         for_run=lambda run: run.state in _INTERRUPTED and run.is_sweep and not run.has_nothing_left,
-        may_launch=True, detaches=True, answer="the run continues", examples=("workbench resume last",),
+        may_launch=True, detaches=True, answer="the run continues",
+        examples=("workbench resume last", "workbench resume last --code current"),
     ),
     Action(
         "extend", "Extend",
@@ -170,6 +177,7 @@ _DECLARED = (
             Argument("plateau", "count", "Allow this many more configurations without a better one.",
                      label="More patience", hint="trials without a better one", setting="budget.plateau"),
             _SEARCH,
+            _CODE,
             Argument("enqueue", "settings", "Try this configuration next, as enqueue does; without a limit "
                      "the run gets one more trial.", option="--set", is_from_browser=False),
         ),

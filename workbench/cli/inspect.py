@@ -54,6 +54,7 @@ from workbench.history import reasons_of_pruning
 from workbench.history.compression import compressed, is_compression
 from workbench.history.lineage import describe_continued
 from workbench.history.privacy import describe_privacy
+from workbench.history.programs import describe_programs
 from workbench.history.trial_columns import NUMBER, STATE, columns_in_short, metric
 from workbench.runs.descriptions import (
     describe_cost,
@@ -292,6 +293,7 @@ def _facts(run: Run, history: History) -> list[str]:
         )
     elif history.reason or history.message:
         lines.append(f"{history.state}: {describe_end(history)}")
+    lines += describe_programs(history)
     if continued := describe_continued(history):
         lines.append(continued)
     if history.result is None and history.in_state("complete") and (why := history.why_no_best()) is not None:

@@ -151,14 +151,19 @@ def follow(run_id: str, as_json: bool) -> int:
 
 @click.command()
 @_launches
+@action_options("resume")
 @described(
     ACTIONS["resume"],
-    """A run that is under way is only followed. The run has the experiment with which it was started, and
-    your code as it is now; for a corrected file, start a new run with `workbench sweep FILE`.""",
+    """A run that is under way is only followed. The run has the experiment and the code with which it was
+    started. With --code current, trials that begin from here on run your code as it is now; for a corrected
+    experiment, start a new run with `workbench sweep FILE`.""",
 )
-def resume(run_id: str, detach: bool, launcher: str, address: str | None, as_json: bool) -> int:
+def resume(
+    run_id: str, detach: bool, launcher: str, address: str | None, as_json: bool, code: str | None
+) -> int:  # fmt: skip
     """Continue a run that has ended early."""
-    return _continue(attach(run_id), detach=detach, launcher=launcher, address=address, as_json=as_json)
+    run = attach(run_id)
+    return _continue(run, detach=detach, launcher=launcher, address=address, as_json=as_json, code=code)
 
 
 @click.command()
@@ -186,7 +191,7 @@ def extend(
 
 def _continue(
     run: Run, carry_out: Callable[[], object] | None = None, *, detach: bool, launcher: str,
-    address: str | None, as_json: bool,
+    address: str | None, as_json: bool, code: str | None = None,
 ) -> int:  # fmt: skip
     """Start a driver for a run, unless it has one, and follow the run.
 
@@ -197,6 +202,7 @@ def _continue(
         launcher: Name of the launcher.
         address: The cluster; None for the local one.
         as_json: As in `follow_to_end`.
+        code: Which code a resumed run uses, as in `resume`.
     """
     driver_after = None if run.is_under_way else run.row.last_seq
 
@@ -204,7 +210,9 @@ def _continue(
         if carry_out is not None:
             carry_out()
         elif not run.is_under_way:
-            run.drive_again(launcher=launcher, address=address)
+            run.drive_again(launcher=launcher, address=address, code=code)
+        elif code is not None:
+            run.use_code(code)
 
     def drive_again() -> None:
         from workbench.runs import start

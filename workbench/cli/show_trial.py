@@ -9,6 +9,7 @@ from workbench.errors import RunError
 from workbench.formatting import format_number, format_value
 from workbench.history.failures import describe_state
 from workbench.history.lineage import describe_segment
+from workbench.history.programs import describe_program
 from workbench.history.trial_columns import DURATION, ENERGY, SPEED, STEP, values_of_trial
 from workbench.runs.descriptions import (
     attachment_file,
@@ -83,6 +84,8 @@ def _print_trial(run: Run, trial: Trial) -> None:
     for column in (STEP, DURATION, SPEED, ENERGY):
         if column.value(run.history, trial) is not None:
             facts.add_row(column.heading, column.text(run.history, trial))
+    if program := describe_program(run.history, trial):
+        facts.add_row("code", program)
     if thinned := describe_reports([trial]):
         facts.add_row("reports", thinned)
     facts.add_row("attempts", str(trial.attempts))

@@ -40,6 +40,7 @@ from workbench.events.runs import (
     DriverStarted,
     EnergyMetered,
     Noted,
+    ProgramKept,
     RunStateChanged,
     SettingsChanged,
 )
@@ -83,6 +84,7 @@ __all__ = [
     "Noted",
     "PlanMeasured",
     "PriorTrialAdded",
+    "ProgramKept",
     "RatesTested",
     "Reason",
     "ReplayPlanned",
@@ -115,6 +117,7 @@ Event = (
     | PriorTrialAdded
     | MemoryPredicted
     | SettingsChanged
+    | ProgramKept
     | EnergyMetered
     | ReplayPlanned
     | TrialProposed

@@ -50,6 +50,26 @@ class SettingsChanged(EventHeader):
     )
 
 
+class ProgramKept(EventHeader):
+    """Trials that begin from here on run this version of the code."""
+
+    type: Literal["program_kept"] = "program_kept"
+    version: int = Field(ge=1, description="1 for the code with which the run began.")
+    code_sha256: str = Field(default="", description="Hash of the kept code; empty where none is kept.")
+    num_files: int = Field(default=0, ge=0, description="How many source files were kept.")
+    why: Literal["start", "current", "changed"] = Field(
+        description="start: the run began. current: a user requested the code as it is on the disk. changed: "
+        "data, the program or a package has changed, which cannot be kept."
+    )
+    changed: list[str] = Field(
+        default_factory=list, description="The files that differ from the version before."
+    )
+    continued: list[int] = Field(
+        default_factory=list,
+        description="Trials that had begun, and continue with the version with which they did.",
+    )
+
+
 class EnergyMetered(EventHeader):
     """The trials of a run with a limit on energy have used this much of it."""
 

@@ -25,6 +25,7 @@ class TrialStarted(TrialEventHeader):
     resumed_from: str | None = Field(
         default=None, description="Path of the checkpoint that it continues from."
     )
+    program: int = Field(default=1, ge=1, description="The version of the code that it runs.")
 
 
 class TrialPlanned(TrialEventHeader):

@@ -28,6 +28,7 @@ from workbench.events import (
     Event,
     ModelChosen,
     Noted,
+    ProgramKept,
     ReplayPlanned,
     RunState,
     RunStateChanged,
@@ -122,6 +123,8 @@ class History:
         self.alerts: dict[int, Alert] = {}
         self.chosen_trial: int | None = None  # by hand: a label of the run, as no event knows it
         self.drivers: list[DriverStarted] = []
+        self.programs: list[ProgramKept] = []
+        """The versions of the code that trials have run, oldest first; empty in runs of earlier versions."""
         self.started_unix_s: float | None = None
         self.ended_unix_s: float | None = None
         self.energy_wh: float | None = None
@@ -160,6 +163,8 @@ class History:
                 self.energy_wh = event.total_wh
             case ModelChosen():
                 self.result = event.result
+            case ProgramKept():
+                self.programs.append(event)
             case SettingsChanged():
                 self._change_settings(event)
                 self.clock.waited_s += event.waited_s
@@ -332,7 +337,8 @@ class History:
 
         Configurations are ordered by the mean of the first objective over their complete repeats, those with
         all repeats first: a few may be the easy ones. Those that were trained again after the search come
-        before the others, whose place may be luck. Within one they go by the distance to that mean.
+        before the others, whose place may be luck. Within one they go by the distance to that mean. Trials of
+        the last version of the code come before those of earlier ones, which measured another function.
 
         Args:
             among: Only of these trials, which takes as long as they are many, not as the run is.
@@ -344,13 +350,14 @@ class History:
         """Return by what those of some trials are ordered that are complete and feasible."""
         objective = self.experiment.objectives[0]
         feasible = [trial for trial in among if trial.state == "complete" and self.is_feasible(trial)]
-        one_of_each = {trial.configuration: trial for trial in feasible}
+        one_of_each = {(trial.configuration, trial.program): trial for trial in feasible}
         standings = {number: self._standing(trial, objective.metric) for number, trial in one_of_each.items()}
 
         def rank(trial: Trial) -> Rank:
-            doubt, mean = standings[trial.configuration]
+            doubt, mean = standings[trial.configuration, trial.program]
             distance = abs(trial.values[objective.metric] - mean)
-            return doubt, *place(objective, mean, trial.configuration), distance, trial.number
+            standing = place(objective, mean, trial.configuration)
+            return -trial.program, doubt, *standing, distance, trial.number
 
         return [rank(trial) for trial in feasible]
 
@@ -367,7 +374,10 @@ class History:
 
     def repeats_of(self, trial: Trial) -> list[Trial]:
         """Return the complete trials of a trial's configuration, by number."""
-        return [each for each in self._trainings[trial.configuration] if each.state == "complete"]
+        return [
+            each for each in self._trainings[trial.configuration]
+            if each.state == "complete" and each.program == trial.program
+        ]  # fmt: skip
 
     def mean_values(self, trial: Trial) -> dict[str, float]:
         """Return the means of a complete trial's values over the complete repeats of its configuration.
@@ -404,6 +414,7 @@ class History:
             among: Only of these ranked trials.
         """
         trials = self.ranked() if among is None else among
+        trials = [trial for trial in trials if trial.program == trials[0].program]
         return [
             trial for trial in trials if not any(_beats(other, trial, self.objectives) for other in trials)
         ]
@@ -411,6 +422,7 @@ class History:
     def extremes(self) -> dict[str, Trial]:
         """Return the complete, feasible trial with the best value of each objective, by metric."""
         ranked = self.ranked()
+        ranked = [trial for trial in ranked if trial.program == ranked[0].program]
         signs = {item.metric: 1.0 if item.goal == "maximize" else -1.0 for item in self.objectives}
         return {
             metric: max(ranked, key=lambda trial, metric=metric, sign=sign: sign * trial.values[metric])
@@ -438,7 +450,11 @@ class History:
 
     def target_reached(self) -> bool:
         """Return whether there is a target and one complete, feasible trial meets every target."""
-        return self._standings.is_target_reached()
+        if len(self.programs) < 2:
+            return self._standings.is_target_reached()
+        best = self.best()
+        now = [trial for trial in self.ranked() if best is not None and trial.program == best.program]
+        return any(self.meets_targets(trial) for trial in now)
 
     def meets_targets(self, trial: Trial) -> bool:
         """Return whether there is a target and a trial with finite objectives meets every target."""
@@ -460,9 +476,19 @@ class History:
             "reason": self.reason,
             "settings": values_of(self.in_force),
             "best": None if best is None else self._best_to_json(best),
-            "trials": [{**each.to_json(), "reason": reason_of(self, each)} for each in self.trials.values()],
+            "trials": [self._trial_to_json(trial) for trial in self.trials.values()],
             "alerts": [alert.to_json() for alert in self.alerts.values()],
-        }
+        } | self._programs_to_json()
+
+    def _trial_to_json(self, trial: Trial) -> dict[str, Any]:
+        ran = {"code": trial.program} if len(self.programs) > 1 else {}
+        return {**trial.to_json(), "reason": reason_of(self, trial), **ran}
+
+    def _programs_to_json(self) -> dict[str, Any]:
+        """Return the versions of the code, where there are several."""
+        if len(self.programs) < 2:
+            return {}
+        return {"code": [event.model_dump(exclude={"type", "continued"}) for event in self.programs]}
 
 
 def _meets(objective: Objective, values: Mapping[str, float]) -> bool:

@@ -15,8 +15,9 @@ from typing import Protocol
 from workbench.experiment import Objective
 from workbench.history.trial import Trial
 
-Rank = tuple[int, float, int, float, int]
-"""The place of a trial among the others, as `History.ranked` orders them; its number comes last."""
+Rank = tuple[int, int, float, int, float, int]
+"""The place of a trial among the others, as `History.ranked` orders them: minus the version of its code comes
+first, the number of its configuration third from the end, and its own number last."""
 
 
 def place(objective: Objective, value: float, configuration: int) -> tuple[float, int]:
@@ -73,7 +74,7 @@ class Standings:
         """Return the first of all ranked trials, or None."""
         with self._updating:
             self._update()
-            while self._order and self._ranks.get(self._order[0][2]) != self._order[0]:
+            while self._order and self._ranks.get(self._order[0][-3]) != self._order[0]:
                 heapq.heappop(self._order)
             return self._history.trials[self._order[0][-1]] if self._order else None
 

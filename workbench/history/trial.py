@@ -114,6 +114,7 @@ class Trial:
     reports: int = 0
     reports_left_out: int = 0  # they arrived too fast and were not stored
     attempts: int = 0
+    program: int = 1  # the version of the code that its last attempt ran
     plan: PartialPlan = _NOTHING_DECIDED
     decided_plan: PartialPlan = _NOTHING_DECIDED  # overrides the requested plan
     setbacks: list[AttemptEnded] = dataclasses.field(
@@ -251,7 +252,7 @@ def apply_to_trial(trial: Trial, event: TrialEvent) -> None:
     match event:
         case TrialStarted():
             trial.state = "running"
-            trial.attempts = event.attempt + 1
+            trial.attempts, trial.program = event.attempt + 1, event.program
             trial.plan = _shared(PartialPlan.from_json(event.plan))
             trial.worker_pids, trial.hosts = list(event.worker_pids), list(event.hosts)
             _count_attempt(trial, trial.last_event_unix_s)  # where nobody could record its end

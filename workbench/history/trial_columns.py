@@ -107,6 +107,10 @@ CONTINUES = TrialColumn(
     "continues", "progress", "The trial that it continues, or whose configuration it trains further.",
     lambda _, trial: trial.continued, is_short=True,
 )  # fmt: skip
+CODE = TrialColumn(
+    "code", "progress", "The version of the code that it ran; values of different ones are not comparable.",
+    lambda _, trial: trial.program if trial.attempts else None, is_short=True,
+)  # fmt: skip
 STEP = TrialColumn(
     "step", "progress", "The step of its last report: optimizer steps, or what a function or program counts.",
     lambda _, trial: trial.last_step, is_number=True,
@@ -149,7 +153,7 @@ MESSAGE = TrialColumn(
 
 _BEGINNING = (NUMBER, STATE, REASON)
 _COURSE = (STEP, EPOCH, DURATION, SPEED, ATTEMPTS, REPORTS, STARTED, ENERGY, MESSAGE)
-_DECLARED = (*_BEGINNING, FEASIBLE, MEMBER, CONTINUES, *_COURSE)
+_DECLARED = (*_BEGINNING, FEASIBLE, MEMBER, CODE, CONTINUES, *_COURSE)
 _TAKEN = frozenset(name for column in _DECLARED for name in (column.name, column.heading))
 
 
@@ -160,8 +164,9 @@ def columns_of(history: History) -> list[TrialColumn]:
         history: The run.
 
     Returns:
-        Number, state and reason; whether it is feasible, where there are constraints; member and the trial
-        that it continues, where there are any; a column for each parameter and each reported metric; then
+        Number, state and reason; whether it is feasible, where there are constraints; the version of its
+        code, where there are several; member and the trial that it continues, where there are any; a column
+        for each parameter and each reported metric; then
         its course.
     """
     return [*_BEGINNING, *_judged(history), *parameters(history), *metrics(history), *_COURSE]
@@ -173,6 +178,8 @@ def _judged(history: History) -> Iterable[TrialColumn]:
         yield FEASIBLE
     if any(trial.segment is not None for trial in trials):
         yield MEMBER
+    if len(history.programs) > 1:
+        yield CODE
     yield continues(history)
 
 

@@ -31,6 +31,7 @@ from workbench.history.certainty import certainty_of
 from workbench.history.compression import is_compression
 from workbench.history.lineage import describe_continued
 from workbench.history.privacy import spent_privacy
+from workbench.history.programs import describe_programs
 from workbench.history.run_clock import NAME as RUN_TIME
 from workbench.plots.figures import packed_javascript
 from workbench.plots.report_advice import advice_answer
@@ -261,8 +262,10 @@ def _facts(run: RunData, energy_wh: float | None) -> str:
         for state, colour in STATE_COLOURS.items()
         if states[state]
     ]
-    continued = describe_continued(history)
-    return f'<dl class="facts">{"".join(parts)}</dl>' + (f"<p>{text(continued)}.</p>" if continued else "")
+    lines = [*describe_programs(history), describe_continued(history)]
+    return f'<dl class="facts">{"".join(parts)}</dl>' + "".join(
+        f"<p>{text(line)}.</p>" for line in lines if line
+    )
 
 
 def _notices(run: RunData, notes: Sequence[str], how_to_widen: Suggestion | None) -> list[str]:

@@ -32,7 +32,7 @@ from workbench.known_secrets import is_secret
 MAX_BYTES = 100 * 2**20
 """The largest package that Ray accepts, and the largest content of one."""
 KEPT_S = 30 * 86400.0
-_LEFT_OUT = frozenset({
+LEFT_OUT = frozenset({
     ".git", ".hg", ".svn", ".venv", "venv", "node_modules", "__pycache__", ".ipynb_checkpoints",
     ".pytest_cache", ".ruff_cache", ".mypy_cache", ".hypothesis", ".tox", ".workbench",
 })  # fmt: skip
@@ -173,7 +173,7 @@ def _names(folder: Path) -> list[str]:
     listed = _names_by_git(folder)
     if listed is None:
         listed = _below(folder, "")
-    return [name for name in listed if _LEFT_OUT.isdisjoint(PurePosixPath(name).parts)]
+    return [name for name in listed if LEFT_OUT.isdisjoint(PurePosixPath(name).parts)]
 
 
 def _names_by_git(folder: Path) -> list[str] | None:
@@ -200,7 +200,7 @@ def _is_ignored(folder: Path) -> bool:
     ).returncode == 0  # fmt: skip
 
 
-def _below(folder: Path, name: str, left_out: frozenset[str] = _LEFT_OUT) -> list[str]:
+def _below(folder: Path, name: str, left_out: frozenset[str] = LEFT_OUT) -> list[str]:
     """Return every file and link at or below a path in a folder; links are not followed."""
     place = folder / name
     if name and (place.is_file() or place.is_symlink()):

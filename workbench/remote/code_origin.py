@@ -21,6 +21,7 @@ from pathlib import Path
 from types import ModuleType
 
 from workbench.artifacts import open_artifacts
+from workbench.programs import kept_imports
 from workbench.remote.code_archive import unpacked
 
 ARCHIVE_NAME = "code.zip"
@@ -42,7 +43,9 @@ class Origin:
     """The folder that was archived, for machines that do not have it."""
     archive_sha256: str = ""
     archive_place: str = ""
-    """Path or URL of the folder that holds the archive."""
+    """Path or URL of the folder that holds the archive, or that of the kept code."""
+    kept_sha256: str = ""
+    """The hash of the archive of the kept code; empty where the run has no code of the user's to keep."""
 
     def on_this_machine(self) -> Origin:
         """Return the origin of the same code on this machine.
@@ -57,12 +60,50 @@ class Origin:
         places = (_moved(entry, self.archived, folder) for entry in self.search_path)
         return Origin(_moved(self.directory, self.archived, folder), tuple(places))
 
+    def kept_folder(self) -> Path | None:
+        """Return the folder on this machine that holds the kept code of the run; None where none is kept.
+
+        Raises:
+            RunError: If the archive is damaged.
+            ArtifactsError: If it cannot be read.
+        """
+        if not self.kept_sha256:
+            return None
+        name = kept_name(self.kept_sha256)
+        return unpacked(self.kept_sha256, lambda: open_artifacts(self.archive_place).read(name))
+
     @classmethod
     def here(cls) -> Origin:
         """Return the origin of runs that this process starts."""
         directory = os.getcwd()
         entries = [os.path.abspath(entry) for entry in sys.path if not is_installed(entry or directory)]
         return cls(directory, tuple(dict.fromkeys([*entries, directory])))
+
+
+def kept_name(sha256: str) -> str:
+    """Return the name of an archive of kept code among the artifacts of its run."""
+    return f"kept-code/{sha256}.zip"
+
+
+def use_kept_code(origin: Origin | None) -> frozenset[str]:
+    """Let this process, and every Python that it starts, import the kept code of a run.
+
+    Args:
+        origin: Where the run was started; None to import from the disk again.
+
+    Returns:
+        The paths of the files that were kept.
+
+    Raises:
+        RunError: If the kept code is damaged.
+        ArtifactsError: If it cannot be read.
+    """
+    folder = None if origin is None else origin.kept_folder()
+    kept_imports.install(None if folder is None else str(folder))
+    if folder is None:
+        return frozenset()
+    os.environ.update(kept_imports.variables(str(folder), os.environ))
+    return frozenset(kept_imports.KeptFiles(str(folder)).paths)
 
 
 class UserCode:
@@ -77,6 +118,7 @@ class UserCode:
         self._origin: Origin | None = None
         self._run_id: str | None = None
         self._entered_ns = 0
+        self._kept: frozenset[str] = frozenset()
         sys.dont_write_bytecode = True  # a .pyc cannot distinguish two edits within one second
 
     def leave(self, origin: Origin | None = None, run_id: str | None = None) -> bool:
@@ -110,6 +152,7 @@ class UserCode:
             sys.path[:] = dict.fromkeys([*target.search_path, *self._own_path])
             with contextlib.suppress(OSError):  # on another node the directory may not exist
                 os.chdir(target.directory)
+        self._kept = use_kept_code(target)
         self._origin, self._run_id = target, run_id
 
     def remember(self) -> bool:
@@ -128,7 +171,7 @@ class UserCode:
             self._modules.add(name)
             has_loaded = True
             file = getattr(sys.modules[name], "__file__", None)
-            if file:
+            if file and file not in self._kept:  # what was kept does not change
                 modified_ns, size = _signature(file)
                 # Edited while the trial ran: which version was loaded is unknown.
                 self._signatures[file] = (
@@ -167,6 +210,11 @@ def is_user_file(path: str) -> bool:
     if path.startswith("<frozen"):
         return False
     return not is_installed(path) and not Path(path).resolve().is_relative_to(_OURS)
+
+
+def user_modules() -> dict[str, ModuleType]:
+    """Return the modules of the user that this process has loaded, by name."""
+    return {name: module for name, module in list(sys.modules.items()) if _is_user_module(module)}
 
 
 def _is_user_module(module: ModuleType) -> bool:

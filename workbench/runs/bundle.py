@@ -46,6 +46,7 @@ from workbench.history import History, Trial
 from workbench.history.choices import chosen_or_best
 from workbench.history.compression import BASE_RUN, BASE_TRIAL, base_of, compressed, is_compression
 from workbench.history.lineage import lineage
+from workbench.history.programs import code_of, describe_program
 from workbench.remote.code_dependencies import relative_data
 from workbench.remote.job_package import MODULES_FOLDER
 from workbench.runs.bundle_files import (
@@ -240,6 +241,9 @@ def _write_files(run: RunView, trial: Trial, folder: Path, *, weights: bool) -> 
     from workbench.sweeps.origin_file import read_origin
 
     origin = read_origin(run.store.artifacts_of(run.run_id))
+    code_sha256 = code_of(run.history, trial)
+    if code_sha256 is not None:
+        origin = dataclasses.replace(origin, kept_sha256=code_sha256)
     parts = lineage(run.history.trials, trial)
     experiment = narrow(run.experiment, trial, parts)
     contents = Contents()
@@ -261,6 +265,8 @@ def _write_files(run: RunView, trial: Trial, folder: Path, *, weights: bool) -> 
         "values": {name: _finite(value) for name, value in trial.values.items()},
         "step": trial.last_step,
         "experiment_hash": run.row.experiment_hash,
+        "program": trial.program,
+        "code_sha256": code_sha256,
     }
     text = json.dumps(configuration, indent=2, allow_nan=False)
     (folder / "configuration.json").write_text(text + "\n", encoding="utf-8")
@@ -316,6 +322,7 @@ def _readme(
         f"# {run.name}: trial {trial.number}",
         f"From run `{run.run_id}`. Its result ({describe_value(run.experiment)}):\n\n{values}",
         f"Its parameters:\n\n{parameters or '- none were searched'}",
+        *filter(None, [describe_program(run.history, trial)]),
         f"Train it again, with the same seed and, on the same machine, the same result:\n\n    {retrain}",
         *_warnings(trial, experiment, contents, has_code=has_code),
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -20,6 +21,7 @@ from workbench.experiment.pretrained import weights_of
 from workbench.experiment.trial_value import TrialValue
 from workbench.files import copy_into, is_unfinished
 from workbench.formatting import format_bytes
+from workbench.programs.kept_imports import MANIFEST, KeptFiles
 from workbench.remote.code_dependencies import (
     files_of,
     modules_of,
@@ -148,7 +150,7 @@ def copy_code(experiment: Experiment, origin: Origin, place: Path, contents: Con
 
     Args:
         experiment: The experiment, narrowed to one trial.
-        origin: Where the run was started.
+        origin: Where the run was started, with the code that the trial ran.
         place: The folder to copy into; it is made if there is anything to copy.
         contents: Receives what is missing.
 
@@ -157,8 +159,11 @@ def copy_code(experiment: Experiment, origin: Origin, place: Path, contents: Con
     """
     directory = Path(origin.directory)
     named = modules_of(experiment)
-    code = files_of(named, [origin.directory, *origin.search_path])
-    _copy(code, place)
+    kept = _KeptSource(origin)
+    code = kept.code
+    if code is None:
+        code = files_of(named, [origin.directory, *origin.search_path])
+    _copy({name: kept.source_of(path) for name, path in code.items()}, place)
     tops = {name.partition("/")[0].removesuffix(".py") for name in code}
     contents.missing_modules = [name for name in named if name.partition(".")[0] not in tops]
     if experiment.trains_model:
@@ -169,9 +174,27 @@ def copy_code(experiment: Experiment, origin: Origin, place: Path, contents: Con
     searched = [value for domain in experiment.search.root.values() for value in domain.values() or ()]
     values = [*named_in, *options, *searched]
     found = find_named_files(values, code, directory, max_bytes=MAX_DATA_BYTES)
-    _copy(found.files, place)
+    _copy({name: kept.source_of(path) for name, path in found.files.items()}, place)
     contents.too_large = found.too_large
     return experiment
+
+
+class _KeptSource:
+    """The source files of a run as its trial ran them, wherever they were kept."""
+
+    def __init__(self, origin: Origin) -> None:
+        folder = origin.kept_folder()
+        self._kept = None if folder is None else KeptFiles(str(folder))
+        self.code: dict[str, Path] | None = None
+        """The modules, by their name in a bundle; None where no code was kept."""
+        if folder is not None:
+            manifest = json.loads((folder / MANIFEST).read_text("utf-8"))
+            self.code = {name: Path(path) for name, path in manifest["bundled"].items()}
+
+    def source_of(self, path: Path) -> Path:
+        """Return the copy of a file, or itself where it was not kept."""
+        place = None if self._kept is None else self._kept.place(str(path.absolute()))
+        return path if place is None else Path(place)
 
 
 def copy_files(run: RunView, trial: Trial, place: Path, contents: Contents) -> None:

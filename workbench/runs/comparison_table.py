@@ -123,7 +123,18 @@ def _results(sides: Sequence[Side], best: Sequence[Trial | None]) -> list[Compar
     rows = [
         ComparisonRow("result", name, tuple(write(side) for side in sides)) for name, write in facts.items()
     ]
-    return [*_best_values(sides), *_best_trials(best), *rows]
+    return [*_best_values(sides), *_best_trials(best), *_versions_of_code(sides, best), *rows]
+
+
+def _versions_of_code(sides: Sequence[Side], best: Sequence[Trial | None]) -> list[ComparisonRow]:
+    """Return which version of the code the best trials ran, where a run has several."""
+    if all(len(side.history.programs) < 2 for side in sides):
+        return []
+    cells = tuple(
+        None if trial is None else f"version {trial.program} of {max(1, len(side.history.programs))}"
+        for side, trial in zip(sides, best, strict=True)
+    )
+    return [ComparisonRow("result", "code of the best", cells)]
 
 
 def _best_values(sides: Sequence[Side]) -> list[ComparisonRow]:

@@ -173,6 +173,7 @@ class ControlledRun(LabelledRun):
         money: float | str | None = None,
         plateau: int | None = None,
         search: Mapping[str, Any] | None = None,
+        code: str | None = None,
         enqueue: Mapping[str, JsonValue] | None = None,
         launcher: str = "ray",
         address: str | None = None,
@@ -189,6 +190,9 @@ class ControlledRun(LabelledRun):
             money: Additional money, in the currency of its price or such as 20 EUR.
             plateau: Number of additional configurations without a better one.
             search: Parameters that are searched differently from now on, as in `set`.
+            code: `kept`: trials run the code that the run kept. `current`: trials that begin from here on run
+                it as it is on the disk now, and the sampler takes those before for another, related run. None
+                for `kept`, and for `current` where no trial has a result yet.
             enqueue: A configuration to try next, as in `enqueue`; without a limit the run gets one more
                 trial.
             launcher: As in `sweep`; used where the run has ended.
@@ -219,6 +223,7 @@ class ControlledRun(LabelledRun):
                 "money": _as_text(money),
                 "plateau": plateau,
                 "search": search,
+                "code": code,
                 "enqueue": enqueue,
             },
         )
@@ -228,13 +233,14 @@ class ControlledRun(LabelledRun):
             more[ENERGY] = parse_energy_wh(more[ENERGY])
         if MONEY in more:
             more[MONEY] = parse_money(more[MONEY], self.history.in_force.budget.price)
-        changes = self._check_search(more.pop(SEARCH, None))
+        changes, code = self._check_search(more.pop(SEARCH, None)), more.pop("code", None)
         enqueued = more.pop("enqueue", None)
         params = None if enqueued is None else _checked(self._space_after(changes), enqueued)
         if params is not None and not more:
             more = {"budget.trials": 1}
-        limits = _longer_limits(self.history, more)
+        limits = _longer_limits(self.history, more, has_new_code=code == "current")
         row = self.row
+        self._request_code(code)
         number = self.store.command(self.run_id, "extend", limits | changes)
         if params is not None:  # carried out after the other, whichever process drives
             self.store.command(self.run_id, "enqueue", {"params": params})
@@ -247,7 +253,7 @@ class ControlledRun(LabelledRun):
         self.ended_by(launcher)
         return self._answer(number, row.last_seq)
 
-    def resume(self, *, launcher: str = "ray", address: str | None = None) -> Self:
+    def resume(self, *, launcher: str = "ray", address: str | None = None, code: str | None = None) -> Self:
         """Continue a run that was stopped, failed or lost with a new driver; finished trials are kept.
 
         A run that is under way is left alone. If its driver is about to leave it, this waits until it has.
@@ -256,31 +262,69 @@ class ControlledRun(LabelledRun):
         Args:
             launcher: As in `sweep`.
             address: As in `sweep`.
+            code: As in `extend`.
 
         Raises:
             RunError: If the run is complete or has no trial left, or no new driver can be started; with the
                 launcher `inline`, also if it failed.
         """
         if self.is_under_way:
+            if code is not None:
+                self.use_code(code)
             return self
-        self.drive_again(launcher=launcher, address=address)
+        self.drive_again(launcher=launcher, address=address, code=code)
         return self.ended_by(launcher)
 
-    def drive_again(self, *, launcher: str = "ray", address: str | None = None) -> None:
+    def use_code(self, code: str) -> str | None:
+        """Choose which code the trials of a run under way run that begin from here on.
+
+        Args:
+            code: As in `extend`.
+
+        Returns:
+            The driver's answer; None if it has not answered yet, or the code stays that which was kept.
+
+        Raises:
+            ArgumentError: If `code` is neither `kept` nor `current`.
+            RunError: If the driver refused.
+        """
+        checked = stored_payload("resume", {"code": code})
+        return self.command("code", checked) if code == "current" else None
+
+    def _request_code(self, code: str | None) -> None:
+        """Let the driver keep the code as it is now, where that was requested or there is no result yet."""
+        from workbench.sweeps.origin_file import has_changed
+
+        if code is None and not self.is_under_way:
+            trials = self.history.trials.values()
+            has_results = any(trial.values or trial.reports for trial in trials)
+            code = (
+                "current" if not has_results and has_changed(self.store.artifacts_of(self.run_id)) else None
+            )
+        if code == "current":
+            self.store.command(self.run_id, "code", {"code": "current"})
+
+    def drive_again(
+        self, *, launcher: str = "ray", address: str | None = None, code: str | None = None
+    ) -> None:
         """Give a run that has ended early a new driver, as `resume` does, whatever comes of it.
 
         Args:
             launcher: As in `sweep`.
             address: As in `sweep`.
+            code: As in `extend`.
 
         Raises:
+            ArgumentError: If `code` is neither `kept` nor `current`.
             RunError: If the run is complete or has no trial left, or no new driver can be started.
         """
+        code = stored_payload("resume", {"code": code}).get("code")
         self.await_leaving()
         self._check_units()
         if (problem := why_not_resumed(self.state, self.history)) is not None:
             next_step = how_to_continue(self.run_id, self.history)
             raise RunError(f"run {self.run_id} {problem}", next_step=next_step)
+        self._request_code(code)
         self._launch(launcher, address)
 
     def _check_units(self) -> None:
@@ -372,10 +416,10 @@ def _checked(space: Space, params: Mapping[str, JsonValue]) -> dict[str, JsonVal
     return space.check(resolve_parameters(params, space.root))
 
 
-def _longer_limits(history: History, more: Mapping[str, Any]) -> dict[str, Any]:
+def _longer_limits(history: History, more: Mapping[str, Any], *, has_new_code: bool) -> dict[str, Any]:
     """Return the limits of an extended run; an extension that is not possible raises an error."""
     from workbench.sweeps.budget import extended
 
-    limits = extended(history, more, history.now_unix_s())
+    limits = extended(history, more, history.now_unix_s(), has_new_code=has_new_code)
     change(history.in_force, limits)
     return _as_stored(limits)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from workbench.errors import ArgumentError, RunNotFoundError
 from workbench.experiment import Experiment
+from workbench.history.compression import is_compression
 from workbench.runs.experiment_file import change_experiment, read_experiment
 from workbench.runs.handle import Run, open_store
 from workbench.runs.waiting_view import starting, waiting_for
@@ -87,7 +89,8 @@ def create(
         address: The Ray cluster; for the local one, the experiment is checked against this machine's
             hardware.
         warm_start: Earlier runs from which the sampler will learn.
-        like: The run whose code and working folder it uses; None for those of this process.
+        like: The run whose working folder it uses, and a compression its kept code; None for those of this
+            process.
 
     Returns:
         The run.
@@ -114,7 +117,10 @@ def create(
         prior_trials(store, store.run(earlier).run_id, experiment)
     created = Run(store, store.create_run(experiment, run_id=run_id))
     if like is not None:
-        write_origin(store.artifacts_of(created.run_id), read_origin(store.artifacts_of(like)))
+        origin = read_origin(store.artifacts_of(like))
+        if not is_compression(experiment):  # another training is another program: of the code as it is now
+            origin = dataclasses.replace(origin, kept_sha256="")
+        write_origin(store.artifacts_of(created.run_id), origin, experiment=experiment)
     return created
 
 

@@ -45,6 +45,9 @@ class Learner:
         self._begun_in: dict[int, Projection] = {}
         self._has_sampled = False
         self._priors: list[tuple[Params, Outcome, PriorTrialAdded]] = []
+        self._related: list[tuple[Params, Outcome, str]] = []
+        self._begun_with: dict[int, str] = {}
+        """By unfinished configuration, the name of the earlier code that it runs."""
         self._memory: MemoryPredicted | None = None
         self._loose: frozenset[str] = frozenset()
         self._covering = experiment.search
@@ -89,7 +92,9 @@ class Learner:
         """Learn the outcome of a configuration, which is no longer running."""
         begun_in = self._begun_in.pop(configuration.number)
         begun_in.finish(configuration.number, outcome)
-        if begun_in is not self._projection:
+        if (name := self._begun_with.pop(configuration.number, None)) is not None:
+            self._learn_related(configuration.params, outcome, name)
+        elif begun_in is not self._projection:
             self._learn_again(configuration, outcome)
 
     def add_prior(self, params: Params, event: PriorTrialAdded) -> None:
@@ -145,12 +150,49 @@ class Learner:
         self._loose = frozenset(frozen & (undecided | self._loose))
         self._covering = covering(self._covering, experiment.search)
         self.experiment, self._projection = experiment, projection
+        self._learn_earlier()
+        return sum([self._learn_again(configuration, outcome) for configuration, outcome in finished])
+
+    def change_program(
+        self, name: str, finished: Finished, begun: Iterable[ConfigurationRecord], kept: Collection[int]
+    ) -> None:
+        """Learn another function from now on: that of changed code.
+
+        What earlier trials have shown counts as what an earlier, related run has shown.
+
+        Args:
+            name: The name of the code so far.
+            finished: The configurations that have ended with it.
+            begun: All configurations that have not ended.
+            kept: Numbers of those that still run earlier code, and count as related when they end.
+        """
+        self._related += [(record.params, outcome, name) for record, outcome in finished]
+        self._projection = Projection(self.experiment)
+        self._learn_earlier()
+        for record in begun:
+            if record.number in kept:
+                self._begun_with.setdefault(record.number, name)
+                continue
+            self._begun_in[record.number] = self._projection
+            self._projection.begin(record.number, record.params, sampled=False)
+
+    def _learn_earlier(self) -> None:
+        """Learn what is known beside the trials of this function, in a projection that is new."""
         for params, outcome, event in self._priors:
             if (moved := self._placed(params)) is not None:
-                projection.add_prior(moved, outcome, event.reports, event.from_run_id)
+                self._projection.add_prior(moved, outcome, event.reports, event.from_run_id)
+        related, self._related = self._related, []
+        for params, outcome, name in related:
+            self._learn_related(params, outcome, name)
         if self._memory is not None:
             self.predict_memory(self._memory)
-        return sum([self._learn_again(configuration, outcome) for configuration, outcome in finished])
+
+    def _learn_related(self, params: Params, outcome: Outcome, name: str) -> None:
+        """Learn from a configuration that ran earlier code."""
+        self._related.append((params, outcome, name))
+        moved = self._placed(params)
+        if moved is not None and outcome.state != "failed":
+            self._projection.add_related(moved, outcome, name)
 
     def importance(self, finished: Finished) -> Importance:
         """Return the importance of each parameter among the configurations in the space in force."""

@@ -255,10 +255,34 @@ class Projection:
             run_id: The earlier run that it is of; None if it is of this one, from another space.
         """
         self._known_chances = None
+        result = self._result_of(params, outcome, reports)
+        with quiet():
+            self._study.add_trial(result.trial)
+        knowledge = self._knowledge
+        known = knowledge.results if run_id is None else knowledge.earlier.setdefault(run_id, [])
+        known.append(result)
+        if outcome.state == "complete":
+            knowledge.priors.append(result.trial)
+
+    def add_related(self, params: Params, outcome: Outcome, name: str) -> None:
+        """Add a trial of a related function, whose values cannot be compared with those of this one.
+
+        A sampler that finds out how functions are related learns from it; others, and pruners, do not see it.
+
+        Args:
+            params: A configuration of the space.
+            outcome: Its outcome; complete only with finite values of all objectives.
+            name: The name of the function.
+        """
+        self._knowledge.earlier.setdefault(name, []).append(self._result_of(params, outcome, ()))
+
+    def _result_of(
+        self, params: Params, outcome: Outcome, reports: Sequence[tuple[int, float]]
+    ) -> Result:  # fmt: skip
         complete = outcome.state == "complete"
         violations = outcome.violations(self._experiment.constraints)
         with quiet():
-            prior = create_trial(
+            trial = create_trial(
                 state=TrialState.COMPLETE if complete else TrialState.PRUNED,
                 values=[outcome.values[metric] for metric in self._metrics] if complete else None,
                 params=self.parameters.to_optuna(params),
@@ -266,12 +290,7 @@ class Projection:
                 **self._shown_before(reports),
                 **limits_of_new_trial(self._experiment, violations),
             )
-            self._study.add_trial(prior)
-        knowledge = self._knowledge
-        known = knowledge.results if run_id is None else knowledge.earlier.setdefault(run_id, [])
-        known.append(Result(prior, violations, outcome.seconds))
-        if complete:
-            knowledge.priors.append(prior)
+        return Result(trial, violations, outcome.seconds)
 
     def predict_memory(self, params: Params, share: float) -> None:
         """Add that a configuration of the space would hold a part of the memory that there is, or more."""

@@ -32,6 +32,8 @@ class Results:
         self._metrics = [objective.metric for objective in experiment.objectives]
         self._trials: dict[int, TrialRecord] = {}
         self._configurations: list[ConfigurationRecord] = []
+        self._of_earlier_code: set[int] = set()
+        """The configurations that ran, or still run, code from before the last change of it."""
         self._learner = Learner(experiment)
         self._repeats_test = experiment.repeats > 1 and experiment.early_stop.kind.compares_repeats
 
@@ -41,7 +43,13 @@ class Results:
         return self._learner.experiment
 
     def _outcomes(self) -> Iterator[tuple[ConfigurationRecord, Outcome]]:
-        yield from ((each, each.outcome) for each in self._configurations if each.outcome is not None)
+        """Yield the configurations that have ended, of the code in force: others measured something else."""
+        yield from ((each, each.outcome) for each in self._comparable() if each.outcome is not None)
+
+    def _comparable(self) -> list[ConfigurationRecord]:
+        if not self._of_earlier_code:
+            return self._configurations
+        return [record for record in self._configurations if record.number not in self._of_earlier_code]
 
     def _record(self, trial: int) -> TrialRecord:
         if (record := self._trials.get(trial)) is None:

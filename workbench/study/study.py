@@ -13,6 +13,7 @@ from workbench.events import (
     Event,
     MemoryPredicted,
     PriorTrialAdded,
+    ProgramKept,
     ReplayPlanned,
     Segment,
     SettingsChanged,
@@ -93,6 +94,8 @@ class Study(Results):
                 self.change_search(event.settings[SEARCH])
             case ReplayPlanned():
                 self.replay(event.proposals)
+            case ProgramKept() if event.version > 1:
+                self.change_program(event)
             case _:
                 pass
 
@@ -115,7 +118,7 @@ class Study(Results):
         """
         return self._recording is None and (
             self._to_resume(is_searching=False) is not None
-            or confirmation.next_training(self.experiment, self._configurations) is not None
+            or confirmation.next_training(self.experiment, self._comparable()) is not None
         )
 
     @property
@@ -198,7 +201,7 @@ class Study(Results):
         return proposal
 
     def _confirm(self) -> Proposal | None:
-        if (found := confirmation.next_training(self.experiment, self._configurations)) is None:
+        if (found := confirmation.next_training(self.experiment, self._comparable())) is None:
             return None
         configuration, repeat = found
         return self._propose(configuration, repeat, configuration.trials[0].proposal.source)
@@ -371,6 +374,37 @@ class Study(Results):
         if self._promotions is not None:
             raise ExperimentError("a run with a fidelity keeps its space", next_step="Start another run.")
         return self._learner.change_search(changes, self._outcomes(), self._enqueued)
+
+    def check_program(self) -> None:
+        """Refuse to change the code where later trials continue what earlier ones began.
+
+        Raises:
+            ExperimentError: If they do, or the run is a replay.
+        """
+        self._refuse_where_fixed()
+        if self._population is not None or self._promotions is not None:
+            what = "the members of a population keep" if self._population else "a run with a fidelity keeps"
+            raise ExperimentError(f"{what} the code with which the run began", next_step="Start another run.")
+
+    def change_program(self, event: ProgramKept) -> None:
+        """Learn another function from now on: its trials so far are those of a related run.
+
+        Args:
+            event: The new version. A trial in `continued` still runs the code with which it began.
+        """
+        if self._population is not None or self._promotions is not None or self._recording is not None:
+            return
+        finished = list(self._outcomes())
+        begun = [record for record in self._configurations if record.outcome is None]
+        kept = {
+            record.number for record in begun
+            if any(trial.ended or trial.proposal.trial in event.continued for trial in record.trials)
+        }  # fmt: skip
+        self._learner.change_program(f"code {event.version - 1}", finished, begun, kept)
+        self._of_earlier_code |= {record.number for record, _ in finished} | kept
+        self._tried = {key_of(record.params) for record in begun if record.number not in kept}
+        if self._grid is not None:
+            self._grid = Grid(self.experiment)
 
     def needed(self) -> set[int]:
         """Return the trials from whose checkpoints others may still continue."""

@@ -113,7 +113,9 @@ def _nothing_left(history: History) -> ExperimentError:
     )
 
 
-def extended(history: History, more: Mapping[str, float], now_unix_s: float) -> dict[str, Any]:
+def extended(
+    history: History, more: Mapping[str, float], now_unix_s: float, *, has_new_code: bool = False
+) -> dict[str, Any]:  # fmt: skip
     """Return the limits of a run that is to be extended.
 
     Args:
@@ -121,6 +123,7 @@ def extended(history: History, more: Mapping[str, float], now_unix_s: float) -> 
         more: What to add to each limit, by dotted path; trials are configurations, time is in seconds,
             energy in watt-hours, money in the currency of the price.
         now_unix_s: The time now, in seconds since 1970.
+        has_new_code: Whether its code changes as well, so that a grid can be tried again.
 
     Returns:
         The new values of these limits. What was used up counts where a limit was lowered below it.
@@ -130,7 +133,7 @@ def extended(history: History, more: Mapping[str, float], now_unix_s: float) -> 
     """
     if history.replay_of is not None:
         raise ExperimentError(f"it replays {history.replay_of} and has no other configuration to try")
-    if history.reason == "exhausted":
+    if history.reason == "exhausted" and not has_new_code:
         raise _nothing_left(history)
     if not more:
         raise ExperimentError("nothing to extend the run by", allowed=list(LIMITS))

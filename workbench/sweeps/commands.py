@@ -21,11 +21,12 @@ from workbench.formatting import format_count, format_duration
 from workbench.store import Command, Store
 from workbench.sweeps.budget import has_room
 from workbench.sweeps.ledger import Ledger
+from workbench.sweeps.program import Program
 from workbench.sweeps.warm_start import prior_trials, recorded_proposals
 
 logger = logging.getLogger(__name__)
 
-_FROM_DRIVER = ("warm_start", "replay", "count_wait", "resume")
+_FROM_DRIVER = ("warm_start", "replay", "count_wait", "resume", "code")
 """Commands that are stored when a run is launched, not sent by users."""
 
 Arguments = Mapping[str, Any]
@@ -58,6 +59,11 @@ class Steered(Protocol):
 
     def follow_settings(self) -> None:
         """Apply the settings that are in force now."""
+        ...
+
+    @property
+    def program(self) -> Program:
+        """The versions of the run's code."""
         ...
 
 
@@ -141,6 +147,9 @@ class Commands:
             self._ledger.study.add_prior(event)
         events += priors
         return f"the sampler learned from {format_count(len(priors), 'trial')} of {run_id}"
+
+    def _code(self, _arguments: Arguments, events: list[Event]) -> str:
+        return self._driver.program.use_current(events)
 
     def _replay(self, arguments: Arguments, events: list[Event]) -> str:
         planned = recorded_proposals(self._store, str(arguments.get("run_id", "")))

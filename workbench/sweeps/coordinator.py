@@ -139,6 +139,7 @@ class Coordinator:
             gpus=[list(worker.gpus) for worker in gang.workers],
             plan=(order.plan | self._decided_plan).to_json(),
             resumed_from=last,
+            program=order.program,
         )
 
     def _follow(self, gang: Gang) -> list[Event]:

@@ -42,6 +42,7 @@ from workbench.sweeps.messages import Order
 from workbench.sweeps.monitor import Monitor
 from workbench.sweeps.node_changes import Hardware
 from workbench.sweeps.orders import Orders
+from workbench.sweeps.program import Program
 from workbench.sweeps.retention import Retention
 from workbench.sweeps.run_alerts import Alerting
 from workbench.sweeps.run_clock import RunClock, timely
@@ -102,7 +103,8 @@ class Driver:
         self._running: set[int] = set()
         self._stop_trials: set[int] = set()
         self._plans = TrialPlans(store, self._ledger)
-        self._orders = Orders(self._ledger, self._artifacts, self._plans, self._alerting)
+        self.program = Program(self._ledger, self._artifacts)
+        self._orders = Orders(self._ledger, self._artifacts, self._plans, self._alerting, self.program)
         self._growth = ElasticTrials(store, self._ledger) if self.experiment.resources.elastic else None
         self._leaving: Any = None  # there once the last trial that begins again has left its workers
         self._ending: RunStateChanged | None = None
@@ -137,9 +139,11 @@ class Driver:
                 self._alerting.begin()
                 self._loggers.begin()
                 self._take_over(cluster)
+                self.program.begin()
                 self._retention.begin()
                 with contextlib.suppress(_RunEndsError):
                     self._decide()
+                    self.program.note_kept()
                     self._note_shortage()
                     self._prepare_workers()
                     self._data_notes.begin()
@@ -207,6 +211,7 @@ class Driver:
         if self._leaving is not None and not ray.wait([self._leaving], timeout=0)[0]:
             return None
         try:
+            self.program.compare()
             number = self._unfinished.popleft() if self._unfinished else self._propose()
         except Exception as error:
             self._fatal = error
@@ -233,6 +238,12 @@ class Driver:
             return True
         try:
             events = timely(events, self.history.drivers[-1].time_unix_s)
+            events = [
+                self.program.explain_failure(event) if isinstance(event, TrialEnded) else event
+                for event in events
+            ]
+            if any(isinstance(event, AttemptEnded | TrialEnded) for event in events):
+                self.program.compare()
             is_unwanted = trial in self._stop_trials or trial in self._ledger.alerts.to_stop
             stop = "trial" if is_unwanted else "run" if self._ending else None
             ended = self._referee.take_in(trial, events, stop=stop)

@@ -25,7 +25,7 @@ from workbench.errors import RunError, StoreUnavailableError, WorkbenchError
 from workbench.events import FINISHED_RUN_STATES
 from workbench.head import spare_processes
 from workbench.head.attachment import QUIET
-from workbench.remote.code_origin import Origin
+from workbench.remote.code_origin import Origin, use_kept_code
 from workbench.store import Store
 from workbench.store.urls import is_shared
 from workbench.sweeps.origin_file import read_origin
@@ -95,7 +95,7 @@ class DriverActor:
         try:
             restarted = bool(ray.get_runtime_context().was_current_actor_reconstructed)
             with _open(store_url, artifacts, waits=restarted) as store, _kept_log(store, run_id):
-                _extend_search_path(read_origin(store.artifacts_of(run_id)).on_this_machine())
+                _use_code(read_origin(store.artifacts_of(run_id)))
                 if not (restarted and store.run(run_id).state in FINISHED_RUN_STATES):
                     from workbench.sweeps.driver import Driver
 
@@ -125,8 +125,10 @@ def _open(store_url: str, artifacts: str, *, waits: bool) -> Store:
             time.sleep(RETRY_S)
 
 
-def _extend_search_path(origin: Origin) -> None:
-    sys.path[:] = dict.fromkeys([*origin.search_path, *sys.path])
+def _use_code(origin: Origin) -> None:
+    """Import the user's code as the trials of the run do."""
+    sys.path[:] = dict.fromkeys([*origin.on_this_machine().search_path, *sys.path])
+    use_kept_code(origin)
 
 
 @contextlib.contextmanager

@@ -209,7 +209,7 @@ def launch(
         artifacts = store.artifacts_of(run_id)
         _refuse_to_start_over(store, run_id, artifacts)
         origin = None if replay_of is None else read_origin(store.artifacts_of(replay_of))
-        write_origin(artifacts, origin)
+        write_origin(artifacts, origin, experiment=store.experiment(run_id))
         chosen.start(run_id)
     except LeaseError:
         raise

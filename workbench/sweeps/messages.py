@@ -36,6 +36,7 @@ class Order:
         tried: The changes that earlier attempts tried where memory ran out.
         time_limit_s: How long all attempts may take together, in seconds; None for no limit.
         trained_s: How long earlier attempts took, in seconds.
+        program: The version of the code that it runs.
     """
 
     task: TrialTask
@@ -48,6 +49,7 @@ class Order:
     tried: tuple[PartialPlan, ...]
     time_limit_s: float | None
     trained_s: float = 0.0
+    program: int = 1
 
     def __str__(self) -> str:
         # Tune writes configurations into names and logs.

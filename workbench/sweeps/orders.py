@@ -14,7 +14,7 @@ from workbench.store.trial_files import trial_folder
 from workbench.sweeps.cluster import known_plan
 from workbench.sweeps.ledger import Ledger
 from workbench.sweeps.messages import Order
-from workbench.sweeps.origin_file import read_origin
+from workbench.sweeps.program import Program
 from workbench.sweeps.run_alerts import Alerting
 from workbench.sweeps.trial_plans import TrialPlans
 from workbench.training import TrialTask
@@ -24,7 +24,9 @@ from workbench.workers.admission import Request
 class Orders:
     """Writes the orders of one run."""
 
-    def __init__(self, ledger: Ledger, artifacts: Artifacts, plans: TrialPlans, alerting: Alerting) -> None:
+    def __init__(
+        self, ledger: Ledger, artifacts: Artifacts, plans: TrialPlans, alerting: Alerting, program: Program
+    ) -> None:  # fmt: skip
         """Prepare to write orders.
 
         Args:
@@ -32,12 +34,13 @@ class Orders:
             artifacts: The place of the run's files.
             plans: Decides what of a plan the experiment leaves open.
             alerting: Knows which nodes rules exclude.
+            program: Knows which version of the code a trial runs.
         """
         self._ledger = ledger
         self._artifacts = artifacts
         self._plans = plans
         self._alerting = alerting
-        self._origin = read_origin(artifacts)
+        self._program = program
         self._written: tuple[object, str] | None = None
 
     def order(self, trial: Trial, request: Request) -> Order:
@@ -68,7 +71,7 @@ class Orders:
         if trial.segment is not None or before is not None:
             continued = None if before is None else self._artifacts.below(trial_folder(before)).url
             task = dataclasses.replace(task, segment=trial.segment, continued=continued)
-        limit_s = settings.trial_time
+        limit_s, version = settings.trial_time, self._program.version_of(trial)
         plan = known_plan(experiment, trial.params, decided)
         return Order(
             task=task,
@@ -76,7 +79,8 @@ class Orders:
                 dataclasses.replace(request, trial=trial.number, num_workers=plan.workers or 1)
             ),
             blocking=experiment.early_stop.pruner != "none",
-            origin=self._origin,
+            origin=self._program.origin_of(version),
+            program=version,
             plan=plan,
             max_retries=max(0, settings.max_retries - trial.num_retries),
             changeable=changeable_ways(experiment, trial.params),

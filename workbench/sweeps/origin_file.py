@@ -8,21 +8,28 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import os
 
 from workbench.artifacts import Artifacts, open_artifacts
+from workbench.experiment import Experiment
 from workbench.head import ray_environment
+from workbench.programs.kept_imports import MANIFEST
 from workbench.remote.code_archive import pack
-from workbench.remote.code_origin import ARCHIVE_NAME, Origin
+from workbench.remote.code_origin import ARCHIVE_NAME, Origin, kept_name
+from workbench.remote.kept_code import changed_files, keep
 
 FILE_NAME = "origin.json"
 
 
-def write_origin(artifacts: Artifacts, origin: Origin | None = None) -> None:
-    """Store where a run was started among its artifacts, unless it is stored already.
+def write_origin(
+    artifacts: Artifacts, origin: Origin | None = None, *, experiment: Experiment | None = None
+) -> None:  # fmt: skip
+    """Store where a run was started among its artifacts, and the code that it runs, unless that is stored.
 
     Args:
         artifacts: The artifacts of the run.
-        origin: Where it was started; None for this process.
+        origin: Where another run was started, whose code it runs, too; None for this process.
+        experiment: What is tuned, of which the code is kept.
 
     Raises:
         ArtifactsError: If it cannot be written there.
@@ -33,8 +40,27 @@ def write_origin(artifacts: Artifacts, origin: Origin | None = None) -> None:
     kept = origin or _keep_submitted_code(artifacts) or Origin.here()
     if kept.archived is not None and kept.archive_place != artifacts.url:
         artifacts.write(ARCHIVE_NAME, open_artifacts(kept.archive_place).read(ARCHIVE_NAME))
+    if kept.kept_sha256:
+        name = kept_name(kept.kept_sha256)
+        artifacts.write(name, open_artifacts(kept.archive_place).read(name))
+    elif kept.archived is None and experiment is not None and (code := keep(experiment, kept)) is not None:
+        artifacts.write(kept_name(code.sha256), code.content)
+        kept = dataclasses.replace(kept, kept_sha256=code.sha256)
+    write_latest_origin(artifacts, kept)
+
+
+def write_latest_origin(artifacts: Artifacts, origin: Origin) -> None:
+    """Store where a run was started, with the code that its next trials run.
+
+    Args:
+        artifacts: The artifacts of the run.
+        origin: Where it was started; the code itself is among the artifacts.
+
+    Raises:
+        ArtifactsError: If it cannot be written there.
+    """
     # The reader knows the location, and the URL may contain credentials.
-    fields = {**dataclasses.asdict(kept), "archive_place": ""}
+    fields = {**dataclasses.asdict(origin), "archive_place": ""}
     artifacts.write(FILE_NAME, json.dumps(fields).encode())
 
 
@@ -49,8 +75,24 @@ def read_origin(artifacts: Artifacts) -> Origin:
     kept = json.loads(artifacts.read(FILE_NAME))
     return Origin(
         kept["directory"], tuple(kept["search_path"]), kept.get("archived"), kept.get("archive_sha256", ""),
-        artifacts.url,
+        artifacts.url, kept.get("kept_sha256", ""),
     )  # fmt: skip
+
+
+def has_changed(artifacts: Artifacts) -> bool:
+    """Return whether the kept code of a run differs from what is on the disk of this machine.
+
+    Args:
+        artifacts: The artifacts of the run.
+
+    Raises:
+        ArtifactsError: If they cannot be reached.
+    """
+    origin = read_origin(artifacts)
+    folder = origin.kept_folder()
+    if folder is None or not os.path.isdir(origin.directory):
+        return False
+    return bool(changed_files(json.loads((folder / MANIFEST).read_text("utf-8"))))
 
 
 def _keep_submitted_code(artifacts: Artifacts) -> Origin | None:

@@ -23,6 +23,7 @@ from workbench.experiment.command import expand, expand_path, nested
 from workbench.programs.attached import Attached, read_attached
 from workbench.programs.following import FollowedProgram, MetricReaders
 from workbench.programs.kept_output import KeptOutput
+from workbench.programs.kept_scripts import kept_scripts
 from workbench.programs.wandb_configuration import wandb_configuration
 from workbench.training.kept_attachments import KeptAttachments
 from workbench.training.mirror import Mirror
@@ -101,7 +102,8 @@ class _Attempt:
             self._readers(), KeptOutput(experiment.resources.max_log_size), take=self._reports.take,
             tick=self._tick, should_end=lambda: self._should_end(should_stop),
         )  # fmt: skip
-        end = program.run(arguments, self._environment(), experiment.resources.stop_grace)
+        with kept_scripts(arguments) as started:
+            end = program.run(started, self._environment(), experiment.resources.stop_grace)
         self._reports.end()
         self._attachments.close()
         if (unmeasured := self._reports.describe_unmeasured()) is not None:

@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from workbench.experiment import Experiment
+from workbench.remote.code_archive import unpack
+from workbench.remote.code_origin import Origin
+from workbench.remote.kept_code import PACKAGES, changed_files, find, keep, others_of
+
+LOSS = [{"metric": "loss", "goal": "minimize"}]
+
+
+def experiment_of(**fields: Any) -> Experiment:
+    return Experiment(**{"objectives": LOSS, "search": {"x": {"low": 0, "high": 1}}, **fields})
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    place = tmp_path / "work"
+    files = {
+        "my_train.py": "import my_lib\nDATA = 'table.csv'\ndef train(config, report): open('out.log', 'a')\n",
+        "my_lib.py": "import my_pkg.part\n",
+        "my_pkg/__init__.py": "",
+        "my_pkg/part.py": "",
+        "beside.py": "",
+        "table.csv": "1,2",
+        "out.log": "written",
+        ".env": "TOKEN=1",
+        "id_rsa": "#!key",
+        "node_modules/__init__.py": "",
+    }
+    for name, content in files.items():
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        (place / name).write_text(content)
+    return place
+
+
+def names(paths: set[Path], folder: Path) -> set[str]:
+    return {path.relative_to(folder).as_posix() for path in paths if path.is_relative_to(folder)}
+
+
+def test_what_is_named_imported_and_beside_it_is_kept_and_secrets_are_not(folder: Path) -> None:
+    found = find(experiment_of(train="my_train:train"), Origin(str(folder)))
+    kept = {"my_train.py", "my_lib.py", "my_pkg/__init__.py", "my_pkg/part.py", "beside.py"}
+    assert names(found.sources, folder) == kept
+    assert names(found.others, folder) == {"table.csv"}  # what it writes says nothing by its changes
+
+
+@pytest.mark.parametrize(
+    ("command", "script"),
+    [
+        ("python my_train.py {x}", "my_train.py"),
+        ("python -u -m my_pkg.part {x}", "my_pkg/part.py"),
+        ("torchrun --nproc-per-node 2 my_train.py {x} --out out.log", "my_train.py"),
+    ],
+)
+def test_the_script_of_a_command_is_kept(folder: Path, command: str, script: str) -> None:
+    found = find(experiment_of(command=command), Origin(str(folder)))
+    assert script in names(found.sources, folder)
+    assert "out.log" not in names(found.others, folder)
+
+
+def test_the_same_files_make_the_same_archive_and_an_edit_another(folder: Path, tmp_path: Path) -> None:
+    experiment, origin = experiment_of(train="my_train:train"), Origin(str(folder))
+    first, again = keep(experiment, origin), keep(experiment, origin)
+    assert first is not None
+    assert again is not None
+    assert first == again
+    unpack(first.content, tmp_path / "kept")
+    manifest = json.loads((tmp_path / "kept" / "manifest.json").read_text())
+    assert changed_files(manifest) == []
+    (folder / "my_pkg" / "part.py").write_text("1")
+    (folder / "beside.py").unlink()
+    assert changed_files(manifest) == [str(folder / "beside.py"), str(folder / "my_pkg" / "part.py")]
+    edited = keep(experiment, origin, before=first.hashes)
+    assert edited is not None
+    assert edited.sha256 != first.sha256
+
+
+def test_a_zoo_model_has_no_code_to_keep(folder: Path) -> None:
+    experiment = Experiment(
+        model="mlp", data="digits", objectives=[{"metric": "val_loss", "goal": "minimize"}]
+    )
+    assert keep(experiment, Origin(str(folder))) is None
+    assert others_of(experiment, Origin(str(folder))) == [PACKAGES]
+
+
+def test_data_and_the_program_are_compared(folder: Path) -> None:
+    data = experiment_of(command="python my_train.py {x}")
+    others = others_of(data, Origin(str(folder)))
+    assert str(folder / "table.csv") in others
+    assert any(Path(path).name.startswith("python") for path in others)
+    assert PACKAGES in others

@@ -1,0 +1,92 @@
+"""Real runs whose code is edited while they run: every trial runs what was kept."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.services.sweeps import Sweep
+from tests.services.waiting import wait_until
+from workbench.events import Noted, ProgramKept, TrialStarted
+from workbench.experiment import Experiment
+from workbench.runs import Run
+from workbench.store import Store
+
+TRAIN = """
+import time
+from pathlib import Path
+import own_helper
+
+def train(config, report):
+    gate = Path(__file__).with_name("gate")
+    while config["x"] > 0 and not gate.exists():
+        time.sleep(0.01)
+    report(loss=own_helper.{formula})
+    if config["x"] == 3:
+        raise ValueError("x is 3")
+"""
+HELPER = "def loss(x):\n    return {sign}x\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    place = tmp_path / "work"
+    place.mkdir()
+    (place / "own_train.py").write_text(TRAIN.format(formula="loss(config['x'])"))
+    (place / "own_helper.py").write_text(HELPER.format(sign=""))
+    monkeypatch.chdir(place)
+    monkeypatch.syspath_prepend(str(place))
+    yield place
+    for name in ("own_train", "own_helper"):
+        sys.modules.pop(name, None)
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("free_pool")
+def test_an_edit_during_a_run_changes_nothing_until_it_is_requested(store: Store, folder: Path) -> None:
+    experiment = Experiment(
+        name="edited", train="own_train:train", objectives=[{"metric": "loss", "goal": "minimize"}],
+        search={"x": {"choices": [0, 1, 2, 3]}}, sampler="grid", resources={"concurrency": 1},
+        budget={"trials": 4},
+    )  # fmt: skip
+    sweep = Sweep(store, store.create_run(experiment)).drive()
+    run = Run(store, sweep.run_id)
+    wait_until(lambda: any(isinstance(event, TrialStarted) for event in run.events()), timeout_s=60)
+    (folder / "own_helper.py").write_text(HELPER.format(sign="1000 - "))
+    (folder / "gate").touch()
+    sweep.wait(timeout_s=60)
+    trials = run.history.trials.values()
+    assert {trial.params["x"]: trial.last_values["loss"] for trial in trials} == {0: 0, 1: 1, 2: 2, 3: 3}
+    failed = next(trial for trial in trials if trial.state == "failed")
+    assert failed.message is not None
+    assert failed.message.startswith("ValueError: x is 3 (own_helper.py has changed")
+    assert "--code current" in failed.message
+    assert len(run.history.programs) == 1
+
+    run.extend(trials=2, code="current", launcher="inline")
+    kept = [event for event in run.events() if isinstance(event, ProgramKept)]
+    assert [event.version for event in kept] == [1, 2]
+    assert kept[1].changed == ["own_helper.py"]
+    later = list(run.history.trials.values())[4:]
+    assert [trial.values.get("loss", trial.last_values["loss"]) for trial in later] == [
+        1000 - int(str(trial.params["x"])) for trial in later
+    ]
+    assert [trial.program for trial in later] == [2, 2]
+    best = run.best
+    assert best is not None
+    assert best.number >= 4  # a loss of 0 was measured by other code
+    assert list(run.trials["code"]) == [1, 1, 1, 1, 2, 2]
+
+    for number, sign in ((0, ""), (best.number, "1000 - ")):
+        if run.history.trials[number].state == "complete":
+            bundle = run.export(folder.parent / f"bundle-{number}", trial=number)
+            assert (bundle / "code" / "own_helper.py").read_text() == HELPER.format(sign=sign)
+
+    (folder / "own_helper.py").write_text(HELPER.format(sign="2 + "))
+    run.extend(trials=1, launcher="inline")
+    assert run.history.trials[6].program == 2
+    notes = [event.message for event in run.events() if isinstance(event, Noted)]
+    assert any("own_helper.py has changed on the disk" in note for note in notes)

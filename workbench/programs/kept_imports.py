@@ -1,0 +1,264 @@
+"""Serve the user's modules and scripts from the copy that a run keeps, as if they were in their places.
+
+A module that was kept has its original path as `__file__`, so files beside the code still resolve. Its source
+is that of the copy, also where `inspect` and tracebacks show it. A script that has changed since runs as it
+was kept, too. What was not kept is imported from the disk.
+
+A worker imports this module. The archive of kept code holds a copy of it named `sitecustomize.py`. Every
+Python below the worker imports that when it starts, whichever environment it belongs to. So this file uses
+only the standard library, and the syntax of old versions.
+"""
+
+import importlib.util
+import json
+import marshal
+import os
+import sys
+from importlib.machinery import PathFinder, SourceFileLoader
+
+VARIABLE = "WORKBENCH_KEPT_CODE"
+"""The environment variable that names the folder of the kept code."""
+MANIFEST = "manifest.json"
+STARTUP = "startup"
+"""The folder, in that of the kept code, which is put on the path of every Python below the worker."""
+
+
+class KeptFiles:
+    """The files of a folder of kept code, by the path that they were read from."""
+
+    def __init__(self, folder: str) -> None:
+        """Read the manifest of a folder."""
+        with open(os.path.join(folder, MANIFEST), "rb") as file:
+            manifest = json.loads(file.read().decode("utf-8"))
+        self.folder = folder
+        self.tops = manifest.get("tops", {})
+        self._places = {}
+        for path, entry in manifest["files"].items():
+            self._places[path] = self._places[os.path.realpath(path)] = os.path.join(folder, entry["kept"])
+        self.names = set()
+        for path in self._places:
+            stem, suffix = os.path.splitext(os.path.basename(path))
+            if suffix == ".py":
+                self.names.add(os.path.basename(os.path.dirname(path)) if stem == "__init__" else stem)
+
+    @property
+    def paths(self):
+        """The paths of the files, as they were found and without links."""
+        return list(self._places)
+
+    def place(self, path):
+        """Return where the copy of a file is; None if it was not kept."""
+        found = self._places.get(path)
+        return self._places.get(os.path.realpath(path)) if found is None else found
+
+    def content(self, path):
+        """Return the bytes of a file as it was kept."""
+        place = self.place(path)
+        if place is None:
+            raise FileNotFoundError(path)
+        with open(place, "rb") as file:
+            return file.read()
+
+    def has_changed(self, path):
+        """Return whether a kept file is another one on the disk now, or is gone."""
+        try:
+            with open(path, "rb") as file:
+                return file.read() != self.content(path)
+        except OSError:
+            return True
+
+
+class KeptLoader(SourceFileLoader):
+    """Loads one module from its copy."""
+
+    def __init__(self, name, path, kept):
+        """Load the module `name`, whose original is at `path`."""
+        super().__init__(name, path)
+        self._kept = kept
+
+    def get_data(self, path):
+        """Return the bytes of the copy, or of any other file."""
+        if self._kept.place(path) is None:
+            return super().get_data(path)
+        return self._kept.content(path)
+
+    def path_stats(self, path):
+        """Keep Python from bytecode beside the original, which may be of another version."""
+        raise OSError("kept code has its bytecode beside the copy")
+
+    def get_code(self, fullname):
+        """Return the compiled module; it is compiled once for each folder of kept code."""
+        tag = f"{sys.implementation.cache_tag}-{sys.flags.optimize}"
+        place = f"{self._kept.place(self.path)}.{tag}.code"
+        try:
+            with open(place, "rb") as file:
+                return marshal.loads(file.read())
+        except (OSError, EOFError, ValueError, TypeError):
+            pass
+        code = self.source_to_code(self.get_data(self.path), self.path)
+        try:
+            unfinished = f"{place}.{os.getpid()}"
+            with open(unfinished, "wb") as file:
+                file.write(marshal.dumps(code))
+            os.replace(unfinished, place)
+        except OSError:
+            pass  # compiled again by the next process
+        return code
+
+    def exec_module(self, module):
+        """Run the module, and let tracebacks and `inspect` show its source."""
+        self.show_source()
+        super().exec_module(module)
+
+    def show_source(self):
+        """Keep the source for tracebacks and `inspect`, which would read that on the disk."""
+        linecache = sys.modules.get("linecache")
+        if linecache is None:  # imported only where something shows source, or where it has changed
+            if not self._kept.has_changed(self.path):
+                return
+            import linecache
+        source = importlib.util.decode_source(self._kept.content(self.path))
+        # Without a time of change, nothing compares it with the disk.
+        linecache.cache[self.path] = (len(source), None, source.splitlines(True), self.path)
+
+
+class MainLoader(KeptLoader):
+    """Loads a script as it was kept; Python takes its path for an archive with a `__main__` in it."""
+
+    def __init__(self, path, given, kept):
+        """Load the script at `path`, which the command line names `given`."""
+        super().__init__("__main__", path, kept)
+        self._given = given
+
+    def get_code(self, fullname):
+        """Return code that makes `__main__` that of a script, and runs it."""
+        folder = os.path.dirname(os.path.realpath(self.path))
+        sys.path[:] = [folder if entry == self._given else entry for entry in sys.path]
+        return compile("__loader__.run(globals())", __file__, "exec")
+
+    def run(self, variables):
+        """Run the script in the variables of its module."""
+        is_main = variables.get("__name__") == "__main__"
+        loader = KeptLoader(variables["__name__"], self.path, self._kept)
+        loader.show_source()
+        variables.update(
+            __spec__=None, __package__=None, __cached__=None, __file__=self.path, __loader__=loader
+        )
+        if is_main:
+            sys.excepthook = self._show_exception
+        exec(loader.get_code("__main__"), variables)  # what Python does with a script
+
+    def _show_exception(self, kind, error, trace):
+        """Show an uncaught exception from the first line of the script on."""
+        import traceback
+
+        first = trace
+        while first is not None and first.tb_frame.f_code.co_filename != self.path:
+            first = first.tb_next
+        traceback.print_exception(kind, error, trace if first is None else first)
+
+
+class KeptFinder:
+    """Finds the modules that were kept, wherever they would be found on the disk."""
+
+    def __init__(self, kept):
+        """Find modules of some kept files."""
+        self.kept = kept
+        self._scripts = {}
+
+    def find_spec(self, fullname, path=None, target=None):
+        """Return where a module is, if it was kept."""
+        if fullname == "__main__":
+            script = self._scripts.get(sys.path[0]) if sys.path else None
+            return script and importlib.util.spec_from_loader("__main__", script, origin=script.path)
+        tail = fullname.rpartition(".")[2]
+        if tail not in self.kept.names:
+            return None
+        for entry in sys.path if path is None else path:
+            base = os.path.join(os.path.abspath(entry or os.curdir), tail)
+            for place, folders in ((os.path.join(base, "__init__.py"), [base]), (base + ".py", None)):
+                if self.kept.place(place) is not None:
+                    return self._spec(fullname, place, folders)
+            found = PathFinder.find_spec(fullname, [entry])
+            if found is not None and found.loader is not None:
+                return None  # another module of this name comes first
+        place = self.kept.tops.get(fullname) if path is None else None
+        if place is None or self.kept.place(place) is None:
+            return None
+        is_package = os.path.basename(place) == "__init__.py"
+        return self._spec(fullname, place, [os.path.dirname(place)] if is_package else None)
+
+    def _spec(self, fullname, place, folders):
+        loader = KeptLoader(fullname, place, self.kept)
+        return importlib.util.spec_from_file_location(
+            fullname, place, loader=loader, submodule_search_locations=folders
+        )
+
+    def script_hook(self, entry):
+        """Accept a script that was kept and has changed, as Python accepts an archive with a `__main__`."""
+        path = os.path.abspath(entry)
+        if self.kept.place(path) is None or not self.kept.has_changed(path):
+            raise ImportError("not a script that was kept and has changed")
+        self._scripts[entry] = MainLoader(path, entry, self.kept)
+        return ScriptEntry()
+
+
+class ScriptEntry:
+    """What Python takes for the content of a script: nothing but its `__main__`, which `KeptFinder` finds."""
+
+    def find_spec(self, fullname, target=None):
+        """Find nothing."""
+        return None
+
+    def invalidate_caches(self):
+        """Forget nothing."""
+
+
+def install(folder):
+    """Serve what is in a folder of kept code, instead of what was served before.
+
+    Args:
+        folder: The folder; None for no kept code.
+    """
+    sys.meta_path[:] = [finder for finder in sys.meta_path if type(finder).__name__ != KeptFinder.__name__]
+    sys.path_hooks[:] = [
+        hook for hook in sys.path_hooks
+        if type(getattr(hook, "__self__", None)).__name__ != KeptFinder.__name__
+    ]  # fmt: skip
+    if folder:
+        finder = KeptFinder(KeptFiles(folder))
+        sys.meta_path.insert(0, finder)
+        sys.path_hooks.insert(0, finder.script_hook)
+
+
+def variables(folder, before):
+    """Return the environment variables with which every Python below this process serves a folder.
+
+    Args:
+        folder: The folder.
+        before: The environment variables so far.
+    """
+    kept = [entry for entry in before.get("PYTHONPATH", "").split(os.pathsep) if entry]
+    kept = [entry for entry in kept if os.path.basename(entry) != STARTUP]
+    return {VARIABLE: folder, "PYTHONPATH": os.pathsep.join([os.path.join(folder, STARTUP), *kept])}
+
+
+def _start():
+    """Serve the kept code in a Python that has just started, then run the `sitecustomize` that is there."""
+    own = os.path.dirname(os.path.abspath(__file__))
+    # A program must not find this folder where it looks for modules of its own.
+    sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != own]
+    try:
+        install(os.environ.get(VARIABLE))
+    except Exception as error:
+        sys.stderr.write(f"workbench: the kept code of the run cannot be used: {error}\n")
+        os._exit(1)  # rather than run other code without a word
+    found = PathFinder.find_spec("sitecustomize", sys.path)
+    if found is not None and found.loader is not None:
+        module = importlib.util.module_from_spec(found)
+        sys.modules["sitecustomize"] = module
+        found.loader.exec_module(module)
+
+
+if __name__ == "sitecustomize":
+    _start()

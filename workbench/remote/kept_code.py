@@ -1,0 +1,383 @@
+"""The code of a run: the user's source files, kept when the run starts, and what else its trials depend on.
+
+Source is kept: what the experiment names, what that imports, and what lies beside it. Secrets are left out.
+Everything else that is named, such as data, and the program and the packages that are installed, cannot be
+kept. Of these a fingerprint is taken, by which a change is noticed. How the copy is imported is left to
+`programs.kept_imports`; which version of the code a trial runs, to the driver.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import hashlib
+import importlib.util
+import io
+import json
+import os
+import re
+import shutil
+import sys
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from workbench.experiment import Experiment
+from workbench.experiment.command import arguments_of
+from workbench.experiment.pretrained import weights_of
+from workbench.known_secrets import is_secret
+from workbench.programs import kept_imports
+from workbench.remote.code_archive import LEFT_OUT
+from workbench.remote.code_dependencies import files_of, imported_by, modules_of, relative_data
+from workbench.remote.code_origin import Origin, is_installed, user_modules
+from workbench.remote.named_files import find_named_files
+
+MAX_BYTES = 100 * 2**20
+"""Most that is kept of the code itself."""
+MAX_BESIDE_BYTES, MAX_BESIDE_FILES = 20 * 2**20, 2000
+"""Most that is kept of what lies beside the code and is not known to be needed."""
+MAX_OTHERS = 2000
+"""Of larger folders of data only the first files are compared: looking at all would delay each trial."""
+MAX_HASHED_BYTES = 8 * 2**30
+"""Larger data is compared by size and time of change only."""
+SOURCE_SUFFIXES = frozenset({
+    ".py", ".pyi", ".sh", ".bash", ".zsh", ".fish", ".r", ".jl", ".lua", ".pl", ".rb", ".js", ".mjs", ".ts",
+    ".m", ".scala",
+})  # fmt: skip
+_MODULE_OPTION = re.compile(r"(?:^|\s)-m\s+([A-Za-z_][\w.]*)")
+_OUTPUT_OPTION = re.compile(r"out|save|log|result|storage|\bdb|dest|export|checkpoint|ckpt", re.IGNORECASE)
+"""Options after which a path is written to, so that its changes mean nothing."""
+_WRITES = re.compile(
+    r"(to|write|save|dump)(_|$)|savefig|savetxt|savez|connect$|FileHandler$|mkdir|touch|copy"
+)
+_WRITE_MODE = re.compile(r"[rwaxbt+]*[wax+][rwaxbt+]*")
+_WORD = re.compile(r"[^\s\"'=,;:(){}\[\]<>|&$`]+")
+_MAX_TEXT_CHARS = 2**20
+_ANY_SIZE = 1 << 62
+PACKAGES = "the installed packages"
+
+Stamp = tuple[int, int]
+"""Size in bytes and time of change in nanoseconds."""
+
+
+@dataclass(frozen=True)
+class KeptCode:
+    """The source files of a run, packed."""
+
+    content: bytes
+    sha256: str
+    hashes: dict[str, str]
+    """The SHA-256 of each file, by its path."""
+
+    @property
+    def num_files(self) -> int:
+        """How many files were kept."""
+        return len(self.hashes)
+
+
+@dataclass
+class Found:
+    """The files that a run depends on."""
+
+    sources: set[Path] = field(default_factory=set)
+    """What is kept."""
+    others: set[Path] = field(default_factory=set)
+    """What is only compared: data, configuration, the program."""
+    bundled: dict[str, Path] = field(default_factory=dict)
+    """Modules of the user that a bundle needs, by their name relative to the entry of the search path."""
+    unserved: set[Path] = field(default_factory=set)
+    """What of the sources is not Python, and is not started by its own name: its copy is never used."""
+    tops: dict[str, str] = field(default_factory=dict)
+    """Paths of modules that only a finder of their own finds, such as editable packages."""
+
+
+def keep(experiment: Experiment, origin: Origin, *, before: Iterable[str] = ()) -> KeptCode | None:
+    """Pack the source files that the trials of an experiment run.
+
+    Args:
+        experiment: The experiment.
+        origin: Where the run was started, on this machine.
+        before: Paths of files that an earlier version has kept.
+
+    Returns:
+        The packed files; None if the experiment has no code of the user's.
+    """
+    found = find(experiment, origin)
+    found.sources |= {path for path in map(Path, before) if path.is_file()}
+    contents = dict(_contents(found.sources))
+    if not contents:
+        return None
+    files = {
+        str(path): {"kept": f"files/{number}{path.suffix}", "sha256": hashlib.sha256(content).hexdigest()}
+        for number, (path, content) in enumerate(sorted(contents.items()))
+    }
+    bundled = {name: str(path) for name, path in sorted(found.bundled.items()) if path in contents}
+    manifest = {"files": files, "tops": found.tops, "bundled": bundled, "directory": origin.directory}
+    packed = {kept_imports.MANIFEST: json.dumps(manifest, ensure_ascii=True, sort_keys=True).encode()}
+    packed[f"{kept_imports.STARTUP}/sitecustomize.py"] = Path(kept_imports.__file__).read_bytes()
+    packed |= {files[str(path)]["kept"]: content for path, content in contents.items()}
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in sorted(packed.items()):
+            entry = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
+            entry.compress_type, entry.external_attr = zipfile.ZIP_DEFLATED, 0o644 << 16
+            archive.writestr(entry, content)
+    content = stream.getvalue()
+    hashes = {path: entry["sha256"] for path, entry in files.items()}
+    return KeptCode(content, hashlib.sha256(content).hexdigest(), hashes)
+
+
+def find(experiment: Experiment, origin: Origin) -> Found:
+    """Find the files that the trials of an experiment depend on.
+
+    Args:
+        experiment: The experiment.
+        origin: Where the run was started, on this machine.
+    """
+    found = Found()
+    directory, search_path = Path(origin.directory), [origin.directory, *origin.search_path]
+    modules = set(modules_of(experiment))
+    arguments = arguments_of(experiment.command) if experiment.command else []
+    if arguments:
+        modules |= {name.partition(".")[0] for name in _MODULE_OPTION.findall(" ".join(arguments))}
+        if program := shutil.which(arguments[0]):
+            found.others.add(Path(program).resolve())
+        found.sources |= {path for path in map(Path, arguments) if path.is_absolute() and _is_source(path)}
+    has_payloads = bool(experiment.payload_hashes())
+    if has_payloads:  # what such functions import can only be seen where they were made
+        modules |= {name.partition(".")[0] for name in user_modules()} - {"__main__"}
+    code = dict(files_of(modules, search_path))
+    _add_editable(modules, code, found)
+    options = experiment.train.options.values() if experiment.train else ()
+    searched = [value for domain in experiment.search.root.values() for value in domain.values() or ()]
+    if code or not experiment.trains_model:
+        named = find_named_files(
+            [*_inputs_among(arguments), *options, *searched], {}, directory, max_bytes=_ANY_SIZE
+        )
+        in_code = find_named_files([], {**code, **named.files}, directory, max_bytes=_ANY_SIZE)
+        constants = _Constants([*code.values(), *named.files.values()])
+        for path in named.files.values():
+            (found.sources if _is_source(path) else found.others).add(path)
+        for name, path in in_code.files.items():
+            if _is_source(path):
+                found.sources.add(path)
+            elif {name, path.name} & constants.read:
+                found.others.add(path)
+        found.others -= {directory / name for name in constants.written}
+    for script in list(found.sources):
+        if script.suffix == ".py":
+            imported = files_of(imported_by(script), [str(script.parent), *search_path])
+        else:
+            modules_started = _MODULE_OPTION.findall(script.read_text(errors="replace"))
+            imported = files_of({name.partition(".")[0] for name in modules_started}, search_path)
+        for name, path in imported.items():  # a bundle has them where the script has them
+            is_below = path.is_relative_to(directory)
+            code[path.relative_to(directory).as_posix() if is_below else name] = path
+    found.bundled = code
+    for path in code.values():
+        (found.sources if _is_source(path) else found.others).add(path)
+    started = {directory / argument for argument in arguments}
+    found.unserved = {path for path in found.sources - started if path.suffix != ".py"}
+    if found.sources or has_payloads:
+        found.sources |= _beside({directory, *(path.parent for path in found.sources)})
+    found.others |= set(_data_of(experiment, directory))
+    found.others = {path for path in found.others - found.sources if not is_secret(path)}
+    return found
+
+
+def _inputs_among(arguments: Iterable[str]) -> Iterator[str]:
+    """Yield the arguments of a command that do not name a place to write to."""
+    before = ""
+    for argument in arguments:
+        option = argument.partition("=")[0] if argument.startswith("-") else before
+        if not _OUTPUT_OPTION.search(option):
+            yield argument
+        before = argument if argument.startswith("-") and "=" not in argument else ""
+
+
+class _Constants:
+    """The texts in code that may name files: those that it reads, and those that it writes."""
+
+    def __init__(self, paths: Iterable[Path]) -> None:
+        self.read: set[str] = set()
+        self.written: set[str] = set()
+        for path in paths:
+            if path.suffix != ".py":
+                with contextlib.suppress(OSError):
+                    self.read |= set(_WORD.findall(path.read_text(errors="replace")[:_MAX_TEXT_CHARS]))
+                continue
+            try:
+                tree = ast.parse(path.read_bytes())
+            except (OSError, SyntaxError, ValueError):
+                continue
+            for node in ast.walk(tree):
+                if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                    self.read.add(node.value.removeprefix("./"))
+                elif isinstance(node, ast.Call) and _writes(node):
+                    self.written |= {text.removeprefix("./") for text in _texts_in(node)}
+
+
+def _texts_in(node: ast.AST) -> Iterator[str]:
+    for below in ast.walk(node):
+        if isinstance(below, ast.Constant) and isinstance(below.value, str):
+            yield below.value
+
+
+def _writes(call: ast.Call) -> bool:
+    """Return whether a call writes to a file, as far as its name and its mode show."""
+    function = call.func
+    name = getattr(function, "attr", None) or getattr(function, "id", "")
+    if name == "open":
+        return any(_WRITE_MODE.fullmatch(text) for text in _texts_in(call))
+    return bool(_WRITES.match(name))
+
+
+def _is_source(path: Path) -> bool:
+    try:
+        if not path.is_file() or is_installed(str(path)) or is_secret(path):
+            return False
+        if path.suffix.lower() in SOURCE_SUFFIXES:
+            return True
+        with path.open("rb") as file:
+            return file.read(2) == b"#!" and path.stat().st_size < 2**20
+    except OSError:
+        return False
+
+
+def _add_editable(modules: Iterable[str], code: dict[str, Path], found: Found) -> None:
+    """Add packages that are found neither on the search path nor among the installed ones."""
+    known = {name.partition("/")[0].removesuffix(".py") for name in code}
+    wanted = {name.partition(".")[0] for name in modules}
+    for path in code.values():
+        wanted |= imported_by(path) if path.suffix == ".py" else set()
+    for name in sorted(wanted - known - set(sys.stdlib_module_names) - {"workbench", "__main__"}):
+        try:
+            spec = importlib.util.find_spec(name)
+        except (ImportError, ValueError, AttributeError):
+            continue
+        origin = spec.origin if spec else None
+        if spec is None or not origin or not origin.endswith(".py") or is_installed(origin):
+            continue
+        found.tops[name] = os.path.abspath(origin)
+        folders = list(spec.submodule_search_locations or ())
+        paths = [path for folder in folders for path in Path(folder).rglob("*.py")] or [Path(origin)]
+        top = Path(folders[0]).parent if folders else Path(origin).parent
+        code |= {path.relative_to(top).as_posix(): path.absolute() for path in paths}
+
+
+def _beside(folders: Iterable[Path]) -> set[Path]:
+    """Return source files in folders of code, and in packages there, as far as the limits allow."""
+    found: set[Path] = set()
+    num_bytes = 0
+    for path in _walk(sorted(folders)):
+        if not _is_source(path):
+            continue
+        num_bytes += path.stat().st_size
+        if num_bytes > MAX_BESIDE_BYTES or len(found) >= MAX_BESIDE_FILES:
+            break
+        found.add(path.absolute())
+    return found
+
+
+def _walk(folders: Iterable[Path]) -> Iterator[Path]:
+    for folder in folders:
+        try:
+            items = sorted(item for item in folder.iterdir() if not item.name.startswith("."))
+        except OSError:
+            continue
+        yield from (item for item in items if item.suffix.lower() in SOURCE_SUFFIXES)
+        packages = (item for item in items if (item / "__init__.py").is_file() and item.name not in LEFT_OUT)
+        for package in packages:
+            yield from sorted(package.rglob("*.py"))
+
+
+def _data_of(experiment: Experiment, directory: Path) -> Iterator[Path]:
+    """Yield the files of the data and the weights that an experiment names."""
+    paths = [directory / path for path in weights_of(experiment)]
+    if (path := relative_data(experiment)) is not None:
+        paths.append(directory / path)
+    else:
+        named = experiment.data.options.get("path") if experiment.data else None
+        if isinstance(named, str) and "://" not in named:
+            paths.append(Path(named).expanduser())
+    num_files = 0
+    for path in paths:
+        if path.is_file():
+            yield path
+        elif path.is_dir():
+            for parent, folders, files in os.walk(path):
+                folders.sort()
+                for name in sorted(files):
+                    yield Path(parent, name)
+                    num_files += 1
+                    if num_files >= MAX_OTHERS:
+                        return
+
+
+def _contents(paths: Iterable[Path]) -> Iterator[tuple[Path, bytes]]:
+    num_bytes = 0
+    for path in sorted(paths):
+        try:
+            content = path.read_bytes()
+        except OSError:  # it has just been removed
+            continue
+        num_bytes += len(content)
+        if num_bytes > MAX_BYTES:
+            return
+        yield path.absolute(), content
+
+
+def changed_files(manifest: Mapping[str, Mapping[str, Mapping[str, str]]]) -> list[str]:
+    """Return the kept files that are others on the disk now, or are gone.
+
+    Args:
+        manifest: The manifest of the kept code.
+    """
+    found: list[str] = []
+    for path, entry in manifest["files"].items():
+        try:
+            content = Path(path).read_bytes()
+        except OSError:
+            found.append(path)
+            continue
+        if hashlib.sha256(content).hexdigest() != entry["sha256"]:
+            found.append(path)
+    return found
+
+
+def stamp_of(path: str) -> Stamp | None:
+    """Return the stamp of a file; None if there is none."""
+    if path == PACKAGES:
+        folders = [entry for entry in sys.path if Path(entry).name in ("site-packages", "dist-packages")]
+        stamps = [stamp for folder in folders if (stamp := stamp_of(folder)) is not None]
+        return sum(size for size, _ in stamps), max((time for _, time in stamps), default=0)
+    try:
+        stat = os.stat(path)
+    except OSError:
+        return None
+    return stat.st_size, stat.st_mtime_ns
+
+
+def hash_of(path: str) -> str:
+    """Return the SHA-256 of a file, or of the names and versions of the installed packages."""
+    if path == PACKAGES:
+        folders = [entry for entry in sys.path if Path(entry).name in ("site-packages", "dist-packages")]
+        names = {name for folder in folders if os.path.isdir(folder) for name in os.listdir(folder)}
+        versions = sorted(name for name in names if name.endswith((".dist-info", ".egg-info")))
+        return hashlib.sha256("\n".join(versions).encode()).hexdigest()
+    try:
+        with open(path, "rb") as file:
+            digest = hashlib.sha256()
+            while block := file.read(2**20):
+                digest.update(block)
+            return digest.hexdigest()
+    except OSError:
+        return ""
+
+
+def others_of(experiment: Experiment, origin: Origin) -> list[str]:
+    """Return what the trials of an experiment depend on and cannot be kept: files, and the packages."""
+    found = find(experiment, origin)
+    others = sorted(map(str, found.others | found.unserved))[:MAX_OTHERS]
+    return [*others, PACKAGES]

@@ -1,0 +1,300 @@
+"""The program of a run: which version of its code a trial runs, and what has changed since it was kept.
+
+The code is kept before the driver starts, see `origin_file`. Data, the program and the packages cannot be
+kept: their hashes are taken once, beside the first trials. Before and after each trial their sizes and times
+of change are compared, and only what differs is hashed again. How kept code is imported is left to
+`programs.kept_imports`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import os
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+
+from workbench.actions import suggest
+from workbench.artifacts import Artifacts
+from workbench.errors import ArtifactsError, RunError, WorkbenchError
+from workbench.events import Event, Noted, ProgramKept, TrialEnded
+from workbench.formatting import format_count
+from workbench.history import Trial
+from workbench.history.programs import format_trials
+from workbench.programs import kept_imports
+from workbench.remote.code_origin import Origin, kept_name
+from workbench.remote.kept_code import (
+    MAX_HASHED_BYTES,
+    Stamp,
+    changed_files,
+    hash_of,
+    keep,
+    others_of,
+    stamp_of,
+)
+from workbench.sweeps.ledger import Ledger
+from workbench.sweeps.origin_file import read_origin, write_latest_origin
+
+logger = logging.getLogger(__name__)
+
+FINGERPRINTS_NAME = "fingerprints.json"
+"""Where the hashes of what cannot be kept are stored among the artifacts of a run."""
+_MAX_NAMED = 3
+
+
+class Program:
+    """The versions of a run's code, of which each trial runs one."""
+
+    def __init__(self, ledger: Ledger, artifacts: Artifacts) -> None:
+        """Read which code was kept.
+
+        Args:
+            ledger: The run's events.
+            artifacts: The place of the run's files.
+        """
+        self._ledger = ledger
+        self._artifacts = artifacts
+        self._origin = read_origin(artifacts)
+        self._here: Origin | None = None
+        self._manifest: dict | None = None
+        self._stamps: dict[str, Stamp | None] = {}
+        self._hashes: dict[str, str] = {}
+        self._times_changed: dict[str, int] = {}
+        self._hashing: threading.Thread | None = None
+
+    def begin(self) -> None:
+        """Record the version with which the run begins."""
+        try:
+            self._here = self._origin.on_this_machine()
+            self._read_manifest()
+            self._fingerprint()
+        except (WorkbenchError, OSError) as error:  # the trials report what they miss
+            logger.warning("what the run depends on cannot be compared: %s", error)
+        if not self._history.programs:
+            self._record(ProgramKept(
+                version=1, code_sha256=self._origin.kept_sha256, why="start",
+                num_files=0 if self._manifest is None else len(self._manifest["files"]),
+            ))  # fmt: skip
+
+    def note_kept(self) -> None:
+        """Record that the code on the disk is not what trials run, where a run continues like that."""
+        if len(self._history.drivers) > 1 and (changed := self.changed_code()):
+            self._ledger.record(Noted(level="info", message=self._describe_kept(changed)))
+
+    @property
+    def _history(self):
+        return self._ledger.history
+
+    def _read_manifest(self) -> None:
+        folder = self._origin.kept_folder()
+        self._manifest = None
+        if folder is not None:
+            self._manifest = json.loads((folder / kept_imports.MANIFEST).read_text("utf-8"))
+
+    def _record(self, event: ProgramKept) -> None:
+        self._ledger.record(event)
+
+    # Which version a trial runs.
+
+    def version_of(self, trial: Trial) -> int:
+        """Return the version of the code that the next attempt at a trial runs.
+
+        A trial is one program: once it has reported, its next attempts run the version with which it began,
+        and so do the repeats of its configuration, which are averaged.
+
+        Args:
+            trial: The trial.
+        """
+        programs = self._history.programs
+        if not programs:
+            return 1
+        first = self._history.trainings_of(trial.configuration)[0]
+        if trial.attempts and trial.number in programs[-1].continued:
+            return trial.program
+        if trial.repeat and first.attempts and (first.finished or first.number in programs[-1].continued):
+            return first.program
+        return programs[-1].version
+
+    def origin_of(self, version: int) -> Origin:
+        """Return from where the trials of a version import the user's code."""
+        hashes = {event.version: event.code_sha256 for event in self._history.programs}
+        return dataclasses.replace(self._origin, kept_sha256=hashes.get(version, self._origin.kept_sha256))
+
+    # What has changed.
+
+    def changed_code(self) -> list[str]:
+        """Return the kept files that have changed on the disk since, if this machine has them."""
+        if self._manifest is None or self._here is None or not os.path.isdir(self._here.directory):
+            return []
+        return changed_files(self._manifest)
+
+    def _describe_kept(self, changed: list[str]) -> str:
+        current = suggest("resume", self._ledger.run_id, code="current", lead="To use it as it is now")
+        return (
+            f"{self._named(changed)} changed on the disk since the run kept its code; trials run the kept "
+            f"code. {current}"
+        )
+
+    def explain_failure(self, ended: TrialEnded) -> TrialEnded:
+        """Return a failure with the remark that the code has changed since, where that is so.
+
+        Args:
+            ended: How a trial ended.
+        """
+        if ended.state != "failed" or ended.reason not in ("error", "diverged"):
+            return ended
+        if not (changed := self.changed_code()):
+            return ended
+        remark = (
+            f"{self._named(changed)} changed since the run kept its code, which the trial ran; "
+            "resume or extend with --code current uses it as it is now"
+        )
+        # On the first line, which is all that short lists show.
+        first, newline, rest = (ended.message or "failed").partition("\n")
+        return ended.model_copy(update={"message": f"{first} ({remark}){newline}{rest}"})
+
+    def _named(self, changed: Iterable[str]) -> str:
+        names = [self._relative(path) for path in changed]
+        shown = ", ".join(names[:_MAX_NAMED])
+        if len(names) > _MAX_NAMED:
+            shown += f" and {format_count(len(names) - _MAX_NAMED, 'other file')}"
+        return f"{shown} {'has' if len(names) == 1 else 'have'}"
+
+    def _relative(self, path: str) -> str:
+        directory = Path(self._origin.directory if self._here is None else self._here.directory)
+        return os.path.relpath(path, directory) if Path(path).is_relative_to(directory) else path
+
+    # What cannot be kept.
+
+    def _fingerprint(self) -> None:
+        """Take the stamps of what cannot be kept, and hash it in a thread, or read both."""
+        assert self._here is not None
+        if self._artifacts.exists(FINGERPRINTS_NAME):
+            kept = json.loads(self._artifacts.read(FINGERPRINTS_NAME))
+            self._stamps = {
+                path: None if stamp is None else tuple(stamp) for path, stamp in kept["stamps"].items()
+            }
+            self._hashes = kept["hashes"]
+            return
+        self._stamps = {path: stamp_of(path) for path in others_of(self._ledger.experiment, self._here)}
+        self._hashing = threading.Thread(target=self._hash_all, name="fingerprints", daemon=True)
+        self._hashing.start()
+
+    def _hash_all(self) -> None:
+        num_bytes = 0
+        hashes: dict[str, str] = {}
+        for path, stamp in list(self._stamps.items()):
+            num_bytes += 0 if stamp is None else stamp[0]
+            if stamp is not None and num_bytes <= MAX_HASHED_BYTES:
+                hashes[path] = hash_of(path)
+                if stamp_of(path) != stamp:  # edited meanwhile: which version was read is unknown
+                    del hashes[path]
+        self._hashes = hashes
+        self._store_fingerprints()
+
+    def _store_fingerprints(self) -> None:
+        try:
+            content = json.dumps({"stamps": self._stamps, "hashes": self._hashes})
+            self._artifacts.write(FINGERPRINTS_NAME, content.encode())
+        except (ArtifactsError, OSError) as error:
+            logger.warning("the fingerprints of data and packages cannot be stored: %s", error)
+
+    def compare(self) -> None:
+        """Record a new version where data, the program or packages have changed since the last trial."""
+        if self._hashing is not None and not self._hashing.is_alive():
+            self._hashing = None
+        differing = [path for path, stamp in self._stamps.items() if stamp_of(path) != stamp]
+        if differing and self._hashing is None:
+            self._take_changes(differing)
+
+    def _take_changes(self, differing: list[str]) -> None:
+        """Hash what differs by size or time of change, and record a new version where the content does."""
+        changed: list[str] = []
+        for path in differing:
+            stamp = stamp_of(path)
+            before, now = self._hashes.get(path), "" if stamp is None else hash_of(path)
+            self._stamps[path] = stamp
+            if before is not None and before == now:
+                continue
+            self._hashes[path] = now
+            self._times_changed[path] = self._times_changed.get(path, 0) + 1
+            if self._times_changed[path] > 2:
+                del self._stamps[path]
+                self._note(f"{self._relative(path)} changes all the time, and is no longer compared")
+                continue
+            changed.append(path)
+        self._store_fingerprints()
+        if changed:
+            version = self._next_version("changed", changed, self._origin.kept_sha256, 0)
+            self._ledger.study.change_program(version)
+            self._record(version)
+            running = [trial.number for trial in self._history.in_state("running")]
+            unsure = f"; {format_trials(running)} may have read either" if running else ""
+            self._note(
+                f"{self._named(changed)} changed since the run began and could not be kept: trials from here "
+                f"on are version {version.version}, and are not compared with those before{unsure}"
+            )
+
+    def _note(self, message: str) -> None:
+        self._ledger.record(Noted(level="warning", message=message))
+
+    # Another version of the code.
+
+    def use_current(self, events: list[Event]) -> str:
+        """Keep the code as it is on the disk now, for the trials that begin from here on.
+
+        Args:
+            events: Receives the events of the change.
+
+        Returns:
+            What was done.
+
+        Raises:
+            RunError: If this machine does not have the folder of the run, or its code was submitted.
+            ExperimentError: If later trials continue what earlier ones began.
+        """
+        if self._origin.archived is not None:
+            raise RunError("the code of the run was submitted", next_step="Submit the experiment again.")
+        here = self._here or self._origin.on_this_machine()
+        if not os.path.isdir(here.directory):
+            raise RunError(
+                f"{here.directory} is not on the machine of the driver",
+                next_step="Put it there, or start a new run.",
+            )
+        changed = self.changed_code()
+        before = () if self._manifest is None else self._manifest["files"]
+        kept = keep(self._ledger.experiment, here, before=before)
+        sha256 = "" if kept is None else kept.sha256
+        files = {} if self._manifest is None else self._manifest["files"]
+        hashes = {} if kept is None else kept.hashes
+        # Not by the archive, which also holds a file of the workbench.
+        if hashes == {path: entry["sha256"] for path, entry in files.items()}:
+            return "the code has not changed since it was kept"
+        if self._history.trials:
+            self._ledger.study.check_program()
+        if kept is not None:
+            self._artifacts.write(kept_name(sha256), kept.content)
+        version = self._next_version("current", changed, sha256, 0 if kept is None else kept.num_files)
+        self._origin = dataclasses.replace(
+            self._origin, kept_sha256=sha256, archive_place=self._artifacts.url
+        )
+        write_latest_origin(self._artifacts, self._origin)
+        self._read_manifest()
+        self._ledger.study.change_program(version)
+        events.append(version)
+        named = f": {self._named(changed)} changed" if changed else ""
+        return f"trials that begin from here on run version {version.version} of the code{named}"
+
+    def _next_version(self, why, changed: list[str], sha256: str, num_files: int) -> ProgramKept:
+        history = self._history
+        return ProgramKept(
+            version=history.programs[-1].version + 1 if history.programs else 2,
+            code_sha256=sha256, why=why, num_files=num_files,
+            changed=[self._relative(path) for path in changed],
+            continued=[
+                trial.number for trial in history.trials.values()
+                if not trial.finished and trial.attempts and (trial.state == "running" or trial.reports)
+            ],
+        )  # fmt: skip
