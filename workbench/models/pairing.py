@@ -204,14 +204,13 @@ class Pairing:
                 next_step="Leave these samples out.",
             )  # fmt: skip
 
-    def check_targets(self, targets: Any, *, kind: Kind, where: str | None = None, first: int = 0) -> None:
+    def check_targets(self, targets: Any, *, kind: Kind, where: str | None = None) -> None:
         """Refuse targets whose values mean nothing; for classes, `classes` must have read a pair before.
 
         Args:
             targets: A tensor on the CPU or an array, the sample first.
             kind: As what a loss or metric reads them.
             where: Which part of the data, for messages; None for a batch.
-            first: The number of the first of these samples.
 
         Raises:
             DataError: If numbers are not finite, or a class is one that the model has no score for.
@@ -221,18 +220,18 @@ class Pairing:
         if values.dtype.kind == "f" and not np.isfinite(values).all():
             place = _first_place(~np.isfinite(values))
             raise DataError(
-                f"{whose} hold {values[place]} ({_named(place, first, where)})", field="data",
+                f"{whose} hold {values[place]} ({_named(place, where)})", field="data",
                 allowed="finite numbers", next_step="Leave these samples out, or fill in their targets.",
             )  # fmt: skip
         # Shares of classes that a batch mixes, for example, are judged where outputs meet them.
         if kind == "numbers" or self.form is None or values.ndim != self._target_ndim:
             return
         if self.form == "shares":
-            self._check_shares(values, whose, first, where)
+            self._check_shares(values, whose, where)
         else:
-            self._check_numbers(values, whose, first, where)
+            self._check_numbers(values, whose, where)
 
-    def _check_numbers(self, values: np.ndarray, whose: str, first: int, where: str | None) -> None:
+    def _check_numbers(self, values: np.ndarray, whose: str, where: str | None) -> None:
         num_classes = self.num_scores or self.num_outputs or 2
         if values.dtype.kind == "f" and values.size:
             broken = values != np.rint(values)
@@ -243,7 +242,7 @@ class Pairing:
                     return
                 place = _first_place(broken)
                 raise DataError(
-                    f"{whose} are no classes: {values[place]:g} ({_named(place, first, where)})",
+                    f"{whose} are no classes: {values[place]:g} ({_named(place, where)})",
                     field="data", allowed=f"whole numbers from 0 to {num_classes - 1}",
                     next_step="Number the classes from 0, or choose the task regression.",
                 )  # fmt: skip
@@ -273,12 +272,12 @@ class Pairing:
             )
         raise DataError(
             f"{whose} go from {low} to {high}, and {self.model} has scores for {num_classes} classes: "
-            f"{int(values[place])} is none of them ({_named(place, first, where)})",
+            f"{int(values[place])} is none of them ({_named(place, where)})",
             field="data", allowed=f"from 0 to {num_classes - 1}, or {IGNORED} for what should not count",
             next_step=step,
         )  # fmt: skip
 
-    def _check_shares(self, values: np.ndarray, whose: str, first: int, where: str | None) -> None:
+    def _check_shares(self, values: np.ndarray, whose: str, where: str | None) -> None:
         if not values.size:
             return
         class_dim = -1 if self.class_dim is None else self.class_dim
@@ -289,7 +288,7 @@ class Pairing:
         if bool(np.isin(values, (0, 1)).all()):
             place = _first_place(wrong)
             raise DataError(
-                f"{whose} mark {int(sums[place])} classes of one sample ({_named(place, first, where)})",
+                f"{whose} mark {int(sums[place])} classes of one sample ({_named(place, where)})",
                 field="data", allowed="one class for each prediction",
                 next_step="For several classes at once name a loss and metrics of your own, such as "
                 "torch.nn.functional:binary_cross_entropy_with_logits with float targets.",
@@ -297,7 +296,7 @@ class Pairing:
         place = _first_place(wrong if wrong.any() else np.asarray((values < 0).any(axis=class_dim)))
         raise DataError(
             f"{whose} are no shares of the classes: they add up to {sums[place]:g} "
-            f"({_named(place, first, where)})",
+            f"({_named(place, where)})",
             field="data", allowed="shares from 0 to 1 that add up to 1, or class numbers",
             next_step="Give each sample the number of its class, from 0.",
         )  # fmt: skip
@@ -535,6 +534,6 @@ def _first_place(is_wrong: np.ndarray) -> tuple[int, ...]:
     return tuple(int(each) for each in np.unravel_index(int(np.argmax(is_wrong)), is_wrong.shape))
 
 
-def _named(place: tuple[int, ...], first: int, where: str | None) -> str:
-    number = (place[0] if place else 0) + first
+def _named(place: tuple[int, ...], where: str | None) -> str:
+    number = place[0] if place else 0
     return f"sample {number}" if where is not None else f"sample {number} of the batch"
