@@ -28,6 +28,32 @@ CHANGES = {
     "the socket timeout": "socket.setdefaulttimeout(1)",
     "the start method of processes": "multiprocessing.set_start_method('spawn', force=True)",
     "signal handlers": "signal.signal(signal.SIGUSR1, print)",
+    "the time zone": "os.environ['TZ'] = 'Asia/Tokyo'; time.tzset()",
+    "the umask": "os.umask(0o123)",
+    "the switch interval of threads": "sys.setswitchinterval(0.5)",
+    "the limit of digits": "sys.set_int_max_str_digits(0)",
+    "the stack size of threads": "threading.stack_size(2**20)",
+    "the trace function of threads": "threading.settrace(lambda *given: None)",
+    "the profile function of threads": "threading.setprofile(lambda *given: None)",
+    "decimal contexts": "decimal.DefaultContext.prec = 3; decimal.getcontext().rounding = decimal.ROUND_UP",
+    "the flags of debugging garbage collection": "gc.set_debug(gc.DEBUG_STATS)",
+    "faulthandler": "faulthandler.disable() if faulthandler.is_enabled() else faulthandler.enable(out)",
+    "the policy of event loops": "asyncio.set_event_loop_policy(Policy())",
+    "the virtual timer": "signal.setitimer(signal.ITIMER_VIRTUAL, 500)",
+    "the profiling timer": "signal.setitimer(signal.ITIMER_PROF, 500)",
+    "the folder of temporary files": "tempfile.tempdir = '/nowhere'",
+    "sys.unraisablehook": "sys.unraisablehook = print",
+    "captured warnings": "logging.captureWarnings(True)",
+    "the class of loggers": "logging.setLoggerClass(type('Own', (logging.Logger,), {}))",
+    "the factory of log records": "logging.setLogRecordFactory(print)",
+    "soft limits": (
+        "limits = resource.getrlimit(resource.RLIMIT_NOFILE); "
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (64, limits[1]))"
+    ),
+    "the affinity to processors": "os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})",
+    "how torch shares tensors": "torch.multiprocessing.set_sharing_strategy('file_system')",
+    "torch.backends.opt_einsum.enabled": "torch.backends.opt_einsum.enabled = False",
+    "pandas' options": "pandas.set_option('display.max_rows', 7)",
     "torch's default device": "torch.set_default_device('meta')",
     "torch's default dtype": "torch.set_default_dtype(torch.float64)",
     "torch's deterministic algorithms": "torch.use_deterministic_algorithms(True, warn_only=True)",
@@ -48,8 +74,10 @@ CHANGES = {
     ),
 }
 SCRIPT = """
-import builtins, gc, io, json, logging, multiprocessing, os, signal, socket, sys, warnings
-import numpy
+import asyncio, builtins, decimal, faulthandler, gc, io, json, logging, multiprocessing, os, resource, signal
+import socket, sys, tempfile, threading, time, warnings
+import numpy, pandas
+Policy = type("Policy", (asyncio.DefaultEventLoopPolicy,), {})
 changes, out = json.loads(sys.argv[1]), sys.stdout
 from workbench.workers.process_state import ProcessState
 os.environ["GIVEN"] = "1"

@@ -132,6 +132,22 @@ TORCH: tuple[Part, ...] = (
         _call(name, f"torch.backends.cuda.{name}_enabled", f"torch.backends.cuda.enable_{name}", True)
         for name in ("flash_sdp", "mem_efficient_sdp", "math_sdp", "cudnn_sdp")
     ),
+    Part(
+        "how torch shares tensors", lambda: _get("torch.multiprocessing.get_sharing_strategy")(),
+        lambda before: _get("torch.multiprocessing.set_sharing_strategy")(before), "torch.multiprocessing",
+        "file_descriptor" if sys.platform == "linux" else "file_system",
+    ),
+    _flag("torch.backends.cudnn.benchmark_limit", 10),
+    _flag("torch.backends.opt_einsum.enabled", True),
+    _flag("torch.backends.opt_einsum.strategy", "auto"),
+    _call(
+        "torch's swapping of parameters", "torch.__future__.get_swap_module_params_on_conversion",
+        "torch.__future__.set_swap_module_params_on_conversion", False,
+    ),
+    _call(
+        "torch's overwriting of parameters", "torch.__future__.get_overwrite_module_params_on_conversion",
+        "torch.__future__.set_overwrite_module_params_on_conversion", False,
+    ),
     Part("torch's interop threads", lambda: _get("torch.get_num_interop_threads")(), _cannot, "torch"),
     Part("torch's print options", _read_print_options, _write_print_options, "torch", _PRINT_OPTIONS),
     *(_hooks(f"torch.nn.modules.module._global_{name}") for name in _MODULE_HOOKS),
@@ -160,7 +176,26 @@ def _close_figures(before: list[int]) -> None:
         _get("matplotlib.pyplot.close")(number)
 
 
+def _read_pandas() -> dict[str, Any]:
+    """Return the options of pandas that are not as they are after its import."""
+    config = sys.modules["pandas._config.config"]
+    return {
+        name: config.get_option(name)
+        for name, option in config._registered_options.items()
+        if name not in config._deprecated_options and config.get_option(name) != option.defval
+    }
+
+
+def _write_pandas(before: Mapping[str, Any]) -> None:
+    config = sys.modules["pandas._config.config"]
+    for name in _read_pandas().keys() - before.keys():
+        config.reset_option(name)
+    for name, value in before.items():
+        config.set_option(name, value)
+
+
 OTHERS: tuple[Part, ...] = (
+    Part("pandas' options", _read_pandas, _write_pandas, "pandas._config.config", {}),
     Part(
         "numpy's print options", lambda: _get("numpy.get_printoptions")(),
         lambda before: _get("numpy.set_printoptions")(**before), "numpy",

@@ -5,8 +5,11 @@ Those of libraries are left to `library_parts`, and when all of them are read an
 
 from __future__ import annotations
 
+import asyncio
 import builtins
 import contextlib
+import decimal
+import faulthandler
 import functools
 import gc
 import locale
@@ -17,10 +20,13 @@ import os
 import signal
 import socket
 import sys
+import tempfile
 import threading
+import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from workbench.remote.code_origin import is_installed
@@ -176,6 +182,118 @@ def _write_signals(before: Mapping[int, Any]) -> None:
             signal.signal(number, handler)  # possible in the main thread only
 
 
+def _read_time_zone() -> tuple[Any, ...]:
+    return time.tzname, time.timezone, time.altzone, time.daylight
+
+
+def _write_time_zone(before: tuple[Any, ...]) -> None:
+    time.tzset()  # reads the environment variable, which is restored by then
+
+
+def _read_umask() -> int:
+    # The file is read because setting the mask to read it would change it for other threads meanwhile.
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith("Umask:"):
+                return int(line.split()[1], 8)
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
+
+
+def _read_limits() -> dict[str, tuple[int, int]]:
+    import resource
+
+    names = [name for name in dir(resource) if name.startswith("RLIMIT_")]
+    return {name: resource.getrlimit(getattr(resource, name)) for name in names}
+
+
+def _write_limits(before: Mapping[str, tuple[int, int]]) -> None:
+    import resource
+
+    now = _read_limits()
+    for name, limits in before.items():
+        if now[name] != limits:
+            # A hard limit that was lowered cannot be raised again; the others are restored all the same.
+            with contextlib.suppress(ValueError, OSError):
+                resource.setrlimit(getattr(resource, name), limits)
+
+
+@dataclass(eq=False)
+class ThreadStates:
+    """A setting that Linux keeps for each thread; equal to an earlier one where nothing must be restored."""
+
+    by_thread: dict[int, Any]
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ThreadStates):
+            return NotImplemented
+        return next(self.differing(other), None) is None
+
+    def differing(self, before: ThreadStates) -> Iterator[tuple[int, Any]]:
+        """Yield the id of each thread whose value differs, and the earlier value.
+
+        A thread that was started meanwhile has inherited its value, and should have that of the main thread.
+
+        Args:
+            before: The earlier states.
+        """
+        usual = before.by_thread.get(os.getpid())
+        for thread, value in self.by_thread.items():
+            earlier = before.by_thread.get(thread, usual)
+            if earlier is not None and value != earlier:
+                yield thread, earlier
+
+
+def _by_thread(name: str, read_one: Callable[[int], Any], write_one: Callable[[int, Any], Any]) -> Part:
+    """A setting that Linux keeps for each thread of the process."""
+
+    def read() -> ThreadStates:
+        values = {}
+        for thread in map(int, os.listdir("/proc/self/task")):
+            with contextlib.suppress(ProcessLookupError):  # it has just ended
+                values[thread] = read_one(thread)
+        return ThreadStates(values)
+
+    def write(before: ThreadStates) -> None:
+        for thread, value in list(read().differing(before)):
+            with contextlib.suppress(ProcessLookupError):
+                write_one(thread, value)
+
+    return Part(name, read, write)
+
+
+_CONTEXT_FIELDS = ("prec", "rounding", "Emin", "Emax", "capitals", "clamp")
+
+
+def _contexts() -> tuple[decimal.Context, ...]:
+    # The first three are templates of the contexts of new threads, the last is that of this thread.
+    return decimal.DefaultContext, decimal.BasicContext, decimal.ExtendedContext, decimal.getcontext()
+
+
+def _read_decimals() -> list[tuple[list[Any], dict[Any, bool]]]:
+    return [
+        ([getattr(context, name) for name in _CONTEXT_FIELDS], dict(context.traps)) for context in _contexts()
+    ]
+
+
+def _write_decimals(before: list[tuple[list[Any], dict[Any, bool]]]) -> None:
+    for context, (values, traps) in zip(_contexts(), before, strict=True):
+        for name, value in zip(_CONTEXT_FIELDS, values, strict=True):
+            setattr(context, name, value)
+        context.traps.update(traps)
+
+
+def _read_policy() -> Any:
+    # The default one is made when it is first used, which changes nothing.
+    policy = getattr(asyncio.events, "_event_loop_policy", None)
+    return None if type(policy) is getattr(asyncio, "DefaultEventLoopPolicy", None) else policy
+
+
+def _write_policy(before: Any) -> None:
+    asyncio.set_event_loop_policy(before)
+
+
 def _attribute(holder: Any, name: str, path: str) -> Part:
     """A plain attribute of a loaded object."""
     return Part(
@@ -212,5 +330,47 @@ PYTHON: tuple[Part, ...] = (
     Part(
         "the start method of processes", lambda: multiprocessing.get_start_method(allow_none=True),
         lambda before: multiprocessing.set_start_method(before, force=True),
+    ),
+    Part("the time zone", _read_time_zone, _write_time_zone),
+    Part("the umask", _read_umask, os.umask),
+    Part("the switch interval of threads", sys.getswitchinterval, sys.setswitchinterval),
+    Part("the limit of digits", sys.get_int_max_str_digits, sys.set_int_max_str_digits),
+    Part("the stack size of threads", threading.stack_size, threading.stack_size),
+    Part("the trace function of threads", threading.gettrace, threading.settrace),
+    Part("the profile function of threads", threading.getprofile, threading.setprofile),
+    Part("decimal contexts", _read_decimals, _write_decimals),
+    Part("the flags of debugging garbage collection", gc.get_debug, gc.set_debug),
+    Part(
+        "faulthandler", faulthandler.is_enabled,
+        lambda before: faulthandler.enable() if before else faulthandler.disable(),
+    ),
+    Part("the policy of event loops", _read_policy, _write_policy),
+    *(
+        Part(
+            f"the {name} timer", lambda which=which: signal.getitimer(which) > _NO_TIMER,
+            lambda before, which=which: before or signal.setitimer(which, 0.0),
+        )
+        for name, which in (("virtual", signal.ITIMER_VIRTUAL), ("profiling", signal.ITIMER_PROF))
+    ),
+    _attribute(tempfile, "the folder of temporary files", "tempdir"),
+    _attribute(sys, "sys.unraisablehook", "unraisablehook"),
+    _attribute(sys, "sys.displayhook", "displayhook"),
+    _attribute(sys, "sys.breakpointhook", "breakpointhook"),
+    _attribute(sys, "sys.dont_write_bytecode", "dont_write_bytecode"),
+    _attribute(warnings, "warnings.formatwarning", "formatwarning"),
+    _attribute(logging, "captured warnings", "_warnings_showwarning"),
+    _attribute(logging, "logging.raiseExceptions", "raiseExceptions"),
+    Part("the class of loggers", logging.getLoggerClass, logging.setLoggerClass),
+    Part("the factory of log records", logging.getLogRecordFactory, logging.setLogRecordFactory),
+    *((Part("soft limits", _read_limits, _write_limits),) if sys.platform != "win32" else ()),
+    *(
+        (
+            _by_thread("the affinity to processors", os.sched_getaffinity, os.sched_setaffinity),
+            _by_thread(
+                "niceness", functools.partial(os.getpriority, os.PRIO_PROCESS),
+                functools.partial(os.setpriority, os.PRIO_PROCESS),
+            ),
+        )
+        if sys.platform == "linux" else ()
     ),
 )  # fmt: skip
