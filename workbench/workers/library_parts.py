@@ -112,6 +112,7 @@ TORCH: tuple[Part, ...] = (
     ),
     _flag("torch.utils.deterministic.fill_uninitialized_memory", True),
     _call("anomaly detection", "torch.is_anomaly_enabled", "torch.autograd.set_detect_anomaly", False),
+    _call("whether gradients are computed", "torch.is_grad_enabled", "torch.set_grad_enabled", True),
     _call("torch's warnings", "torch.is_warn_always_enabled", "torch.set_warn_always", False),
     _flag("torch.backends.cudnn.enabled", True),
     _flag("torch.backends.cudnn.benchmark", False),
@@ -199,6 +200,10 @@ OTHERS: tuple[Part, ...] = (
     Part(
         "numpy's print options", lambda: _get("numpy.get_printoptions")(),
         lambda before: _get("numpy.set_printoptions")(**before), "numpy",
+    ),
+    Part(
+        "what numpy does about errors", lambda: _get("numpy.geterr")(),
+        lambda before: _get("numpy.seterr")(**before), "numpy",
     ),
     Part("open figures", _read_figures, _close_figures, "matplotlib.pyplot", []),
     Part(

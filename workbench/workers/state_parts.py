@@ -323,6 +323,12 @@ PYTHON: tuple[Part, ...] = (
         "the alarm timer", lambda: signal.getitimer(signal.ITIMER_REAL) > _NO_TIMER,
         lambda before: before or signal.setitimer(signal.ITIMER_REAL, 0.0),
     ),
+    Part(
+        "blocked signals", lambda: signal.pthread_sigmask(signal.SIG_BLOCK, []),
+        lambda before: signal.pthread_sigmask(signal.SIG_SETMASK, before),
+    ),
+    Part("sys.settrace", sys.gettrace, sys.settrace),
+    Part("sys.setprofile", sys.getprofile, sys.setprofile),
     Part("garbage collection", gc.isenabled, lambda before: gc.enable() if before else gc.disable()),
     Part("the thresholds of garbage collection", gc.get_threshold, lambda before: gc.set_threshold(*before)),
     Part("the locale", _SET_LOCALE, _SET_LOCALE),
