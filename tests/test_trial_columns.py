@@ -234,6 +234,16 @@ def test_with_repeats_every_face_shows_the_mean_of_the_best_configuration() -> N
     assert history.to_json()["best"]["mean_values"]["f1"] == pytest.approx(0.85)
 
 
+def test_metrics_and_parameters_with_spaces_in_their_names_keep_them() -> None:
+    events: list[Event] = [
+        TrialProposed(trial=0, params={"my lr": 0.1}, configuration=0, seed=0, time_unix_s=0.0),
+        TrialStarted(trial=0, attempt=0, worker_pids=[1], time_unix_s=1.0),
+        TrialReported(trial=0, step=1, values={"f1": 0.5, "f1 macro": 0.4, "f1 micro": 0.3}, time_unix_s=2.0),
+    ]
+    row = to_table(History.of(EXPERIMENT, events)).iloc[0]
+    assert (row["f1"], row["f1 macro"], row["f1 micro"], row["my lr"]) == (0.5, 0.4, 0.3, 0.1)
+
+
 def test_an_attempt_whose_end_nobody_recorded_counts_up_to_its_last_event() -> None:
     events: list[Event] = [
         TrialProposed(trial=0, params={}, configuration=0, seed=0, time_unix_s=0.0),

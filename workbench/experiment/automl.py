@@ -11,6 +11,8 @@ HELD_OUT = "held_out"
 """The option of the data that names the test part; only AutoML runs have it."""
 TARGET_SCALE = "target_scale"
 """The option of the data that errors of trials are multiplied with to be in the unit of the target."""
+STANDARDISED = " (standardised)"
+"""What stands behind the name of a loss that is computed from a standardised target."""
 SHORT_ERRORS = {"mean_absolute_error": "mae", "root_mean_squared_error": "rmse"}
 """What AutoML calls the errors that trials report, which are divided by the target's scale."""
 
@@ -47,7 +49,7 @@ def shown_metric(experiment: Experiment, metric: str) -> tuple[str, float]:
     if scale is None:
         return metric, 1.0
     if metric == "val_loss":
-        return "val_loss (standardised)", 1.0
+        return f"val_loss{STANDARDISED}", 1.0
     short = SHORT_ERRORS.get(metric.removeprefix("val_"))
     return (metric, 1.0) if short is None or not metric.startswith("val_") else (f"val_{short}", scale)
 

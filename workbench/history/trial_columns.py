@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from workbench.experiment.automl import shown_metric
+from workbench.experiment.automl import STANDARDISED, shown_metric
 from workbench.experiment.goals import Goal
 from workbench.experiment.metric_declarations import unit_in
 from workbench.formatting import MISSING, format_rate, format_value
@@ -265,7 +265,7 @@ def values_of_trial(history: History, trial: Trial) -> dict[str, float]:
 
 def _short(history: History, metric: str) -> str:
     """Return the name of the column of a metric, without a note on its unit."""
-    return shown_metric(history.experiment, metric)[0].partition(" ")[0]
+    return shown_metric(history.experiment, metric)[0].removesuffix(STANDARDISED)
 
 
 def _apart(kind: str, name: str, others: Collection[str]) -> str:
