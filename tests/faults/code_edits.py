@@ -102,7 +102,6 @@ def play(house: House, number: int, chance: random.Random) -> list[str]:
             os.kill(run.row.owner.pid, signal.SIGKILL)
     wrong = _finish(house, run)
     wrong += _check(run, edits_data=edits_data)
-    version = run.history.programs[-1].version
     code, said = finish(
         house.begin("extend", run.run_id, "--trials", str(NUM_MORE), "--code", "current"), 2 * DEADLINE_S
     )
@@ -110,7 +109,7 @@ def play(house: House, number: int, chance: random.Random) -> list[str]:
     for trial in list(run.history.trials.values())[NUM_TRIALS:]:
         if trial.values.get("loss") != OFFSET + float(str(trial.params["x"])):
             wrong.append(f"trial {trial.number} of the new code has {trial.values}")
-        if trial.program != version + 1:
+        if trial.program != run.history.programs[-1].version:
             wrong.append(f"trial {trial.number} is of version {trial.program}")
     return [f"{way}: {line}" for line in wrong]
 
@@ -131,7 +130,8 @@ def _check(run: Run, *, edits_data: bool) -> list[str]:
         for trial in trials if trial.values.get("loss") != float(str(trial.params["x"]))
     ]  # fmt: skip
     versions = run.history.programs
-    if len(versions) != 1 + edits_data:
+    has_read_both = any(trial.values.get("num_rows") == 5.0 for trial in trials)  # else it ended before
+    if len(versions) != 1 + (edits_data and has_read_both):
         wrong.append(f"{len(versions)} versions were recorded: {versions}")
     noted = " ".join(str(getattr(event, "message", "")) for event in run.events())
     for trial in trials:

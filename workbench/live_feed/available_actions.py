@@ -120,7 +120,7 @@ def _fields(
     return [
         OfferField(
             name=argument.name, label=argument.label, hint="; ".join(filter(None, [*hints, argument.hint])),
-            choices=tuple(formats) if argument.name == "format" else (), value=_written(value),
+            choices=tuple(formats) if argument.name == "format" else argument.choices, value=_written(value),
             fallback=None if argument.default is None else _written(value),
             is_text=argument.kind in ("text", "folder", "new_file"), is_list=argument.kind == "texts",
             is_long=argument.is_long, may_be_empty=argument.may_be_empty,

@@ -41,6 +41,8 @@ logger = logging.getLogger(__name__)
 
 FINGERPRINTS_NAME = "fingerprints.json"
 """Where the hashes of what cannot be kept are stored among the artifacts of a run."""
+HASH_PATIENCE_S = 5.0
+"""How long a trial waits for the first hashes where something has changed before they were taken."""
 _MAX_NAMED = 3
 
 
@@ -203,9 +205,11 @@ class Program:
 
     def compare(self) -> None:
         """Record a new version where data, the program or packages have changed since the last trial."""
+        differing = [path for path, stamp in self._stamps.items() if stamp_of(path) != stamp]
+        if self._hashing is not None and differing:
+            self._hashing.join(HASH_PATIENCE_S)
         if self._hashing is not None and not self._hashing.is_alive():
             self._hashing = None
-        differing = [path for path, stamp in self._stamps.items() if stamp_of(path) != stamp]
         if differing and self._hashing is None:
             self._take_changes(differing)
 
