@@ -3,6 +3,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import stat
 import subprocess
@@ -282,3 +283,29 @@ def test_knowing_the_head_needs_no_ray(ray_head):
         "print(local_head.status().num_cpus, 'ray' in sys.modules)"
     )
     assert run_python(code, ray_head).split() == ["2.0", "False"]
+
+
+def test_a_head_whose_folder_was_cleaned_is_replaced_unless_a_run_lives_in_it(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, pid = run_python(CONNECT, home).split()
+    status = local_head.status()
+    assert status is not None
+    assert not local_head.is_cleaned(status.temp_dir)
+    shutil.rmtree(Path(status.temp_dir) / "ray")
+    assert local_head.is_cleaned(status.temp_dir)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(local_head, "_DRIVER_TITLE", sys.executable)  # as if one of its processes drove a run
+        with pytest.raises(RunError, match=r"was cleaned: .*, and a run lives in it"):
+            attachment._attach_or_start(local_head.head_files(), [])
+    assert psutil.pid_exists(int(pid))
+
+    finished = subprocess.run(
+        [sys.executable, "-c", CONNECT], capture_output=True, text=True, timeout=240, check=True
+    )
+    assert finished.stdout.split()[1] != pid
+    assert finished.stderr == (
+        f"the folder of the local Ray head, {status.temp_dir}, was cleaned: no process can attach to it. "
+        "A new head replaces it.\n"
+    )

@@ -495,6 +495,40 @@ def test_a_run_that_searches_nothing_is_not_extended_by_the_same_trial() -> None
     assert how_to_extend(history) is None
 
 
+def test_the_time_of_automl_does_not_run_out_while_other_runs_hold_the_workers() -> None:
+    fields: dict[str, Any] = {
+        "train": None, "model": "mlp", "data": {"name": "digits", "held_out": "hash"},
+        "search": {"lr": {"low": 0.1, "high": 1.0}},
+        "objectives": [{"metric": "val_loss", "goal": "minimize"}], "budget": {"time": 60},
+    }  # fmt: skip
+    proposed = TrialProposed(trial=0, params={"lr": 0.5}, configuration=0, seed=1, time_unix_s=101.0)
+    history = make_history(**fields)
+    history.apply(proposed)
+    assert reason_to_end(history, 5000.0) is None, "nothing was trained yet"
+    history.apply(TrialStarted(trial=0, attempt=0, worker_pids=[1], time_unix_s=400.0))
+    # Workers may take 10 s to start, and 6 s are kept for the end: 44 s are left to train.
+    assert history.limited_s(400.0) == 10.0
+    assert reason_to_end(history, 443.9) is None
+    assert reason_to_end(history, 444.1) == ("time", "the time budget of 1 min is used up")
+    history.apply(AttemptEnded(trial=0, attempt=0, reason="lost", message="", time_unix_s=420.0))
+    assert history.limited_s(900.0) == 40.0, "another wait"
+    history.apply(TrialStarted(trial=0, attempt=1, worker_pids=[1], time_unix_s=900.0))
+    assert history.limited_s(905.0) == 45.0
+    own = make_history(budget={"time": 60})
+    own.apply(proposed.model_copy(update={"params": {"x": 0.5}}))
+    assert reason_to_end(own, 161.0) is not None, "a limit of a sweep is a time of day"
+
+
+def test_a_run_of_automl_that_trained_nothing_has_failed() -> None:
+    fields: dict[str, Any] = {
+        "train": None, "model": "mlp", "data": {"name": "digits", "held_out": "hash"},
+        "search": {"lr": {"low": 0.1, "high": 1.0}},
+        "objectives": [{"metric": "val_loss", "goal": "minimize"}], "budget": {"time": 60},
+    }  # fmt: skip
+    ending = RunStateChanged(state="complete", reason="time", message="the time is used up")
+    assert honest_ending(ending, make_history(**fields)).state == "failed"
+
+
 def test_a_run_of_automl_keeps_a_tenth_of_its_time_to_choose_and_test() -> None:
     fields: dict[str, Any] = {
         "train": None, "model": "mlp", "data": {"name": "digits", "held_out": "hash"},

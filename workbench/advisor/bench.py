@@ -88,6 +88,7 @@ class Bench:
         )  # fmt: skip
         self._origin = origin
         self._sink, self._poll = sink, poll
+        self._waited_s = 0.0
         self._impossible: set[PartialPlan] = set()
         self._task = TrialTask(
             run_id=run_id,
@@ -223,7 +224,7 @@ class Bench:
             plan: The plan.
             params: The configuration.
             order: What to test.
-            until_s: When it is cut short, by `time.monotonic`.
+            until_s: When it is cut short, by `clock_s`.
 
         Returns:
             What was found; None where it ended without a result.
@@ -250,7 +251,7 @@ class Bench:
             params: The configuration, with rate and global batch.
             seed: Seed of everything random in it.
             continues: Takes each report; returns whether to continue.
-            until_s: When it is cut short even between reports, by `time.monotonic`.
+            until_s: When it is cut short even between reports, by `clock_s`.
 
         Returns:
             Whether it ended by itself, complete.
@@ -309,10 +310,14 @@ class Bench:
                 if progress.ended is not None:
                     yield progress.ended, on_nodes
                     return
-                if time.monotonic() > until_s:
+                if self.clock_s() > until_s:
                     return
         finally:
             gang.release()
+
+    def clock_s(self) -> float:
+        """Return the time in seconds by a clock that stands still while a measurement waits for workers."""
+        return time.monotonic() - self._waited_s
 
     def _lease(self, request: Request) -> Gang:
         """Wait for workers; report what the wait is for where it takes long."""
@@ -328,7 +333,10 @@ class Bench:
                     ),
                 )
             )
-            if self._is_ready(gang, LEASE_TIMEOUT_S):
+            began_s = time.monotonic()
+            is_ready = self._is_ready(gang, LEASE_TIMEOUT_S)
+            self._waited_s += time.monotonic() - began_s
+            if is_ready:
                 return gang
         except BaseException:
             gang.release()

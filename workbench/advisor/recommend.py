@@ -62,7 +62,9 @@ def advisor_for(
     check_advisable(experiment)
     around = measurement_context_of(store, run_id, experiment)
     bench = bench_for(store, run_id, experiment, around, sink, poll)
-    return Advisor(experiment, bench, around, goal=objective, budget_s=budget_s, sink=sink)
+    return Advisor(
+        experiment, bench, around, goal=objective, budget_s=budget_s, sink=sink, clock=bench.clock_s
+    )  # fmt: skip
 
 
 def measurement_context_of(store: Store, run_id: str, experiment: Experiment) -> MeasurementContext:

@@ -48,6 +48,6 @@ def conclude(store: Store, run_id: str, ending: RunStateChanged) -> ModelChosen:
     found = AutoML(_EndingRun(store, run_id, ending))
     history = found.run.history
     if (limit_s := history.in_force.budget.time) is not None:
-        left_s = limit_s - history.active_s(history.now_unix_s())
+        left_s = limit_s - history.limited_s(history.now_unix_s())
         found.longest_s = max(left_s, concluding_s(history.in_force))
     return ModelChosen(result=json.loads(json.dumps(plain(found.to_json()))))

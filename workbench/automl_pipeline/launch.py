@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.automl_pipeline.targets import Task
 from workbench.automl_pipeline.task_detection import Problem, read_problem
 from workbench.errors import ArgumentError
-from workbench.experiment.automl import concluding_s
+from workbench.experiment.automl import MIN_TRIAL_TIME_S, concluding_s
 from workbench.formatting import duration_argument_s
 from workbench.runs.waiting_view import waiting_for
 from workbench.store import Store
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from workbench.runs.handle import Run
 
 MIN_TIME_S = 10.0
-# However long the start took, this much time is left for trials: enough for the first models on small data.
-MIN_TRIAL_TIME_S = 8.0
 
 
 def automl(

@@ -39,18 +39,29 @@ def time_lines(history: History, whole_s: float) -> list[str]:
     ends_s = [trial.ended_unix_s for trial in history.trials.values() if trial.ended_unix_s is not None]
     ended_s = history.ended_unix_s or history.now_unix_s()
     choose_s = max(0.0, ended_s - max(ends_s, default=ended_s))
-    try_s = max(0.0, history.active_s(ended_s) - history.waited_s - choose_s)
-    parts_s = {"to start": whole_s - try_s - choose_s, "to try": try_s, "to choose and test": choose_s}
+    unserved_s = history.active_s(ended_s) - history.limited_s(ended_s)
+    try_s = max(0.0, history.active_s(ended_s) - history.waited_s - choose_s - unserved_s)
+    parts_s = {
+        "to start": whole_s - try_s - choose_s - unserved_s, "to try": try_s, "to choose and test": choose_s,
+    }  # fmt: skip
+    if unserved_s >= 0.5:
+        parts_s = {"to wait for workers": unserved_s, **parts_s}
     parts = [f"{format_duration(round(max(0.0, part_s)))} {name}" for name, part_s in parts_s.items()]
     lines = [f"time    {format_duration(round(whole_s))}: {', '.join(parts)}"]
     limit_s = history.in_force.budget.time
     if limit_s is None or whole_s < limit_s + _TOLERATED_S:
         return lines
     kept_s = concluding_s(history.in_force)
-    planned_s = {"to start": 0.0, "to try": limit_s - kept_s, "to choose and test": kept_s}
+    planned_s = {
+        "to wait for workers": 0.0,
+        "to start": 0.0,
+        "to try": limit_s - kept_s,
+        "to choose and test": kept_s,
+    }
     excess_s = {name: part_s - planned_s[name] for name, part_s in parts_s.items()}
     longest = max(excess_s, key=lambda name: excess_s[name])
     why = {
+        "to wait for workers": "other runs held them meanwhile",
         "to start": "reading the data and starting processes left little, and models are tried for some "
         "seconds in any case",
         "to try": "trials that were under way took that long to end",

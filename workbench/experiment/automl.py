@@ -19,6 +19,9 @@ SHORT_ERRORS = {"mean_absolute_error": "mae", "root_mean_squared_error": "rmse"}
 # Part of the time of a run in which its model is chosen and tested, and the limits of that in seconds.
 _CONCLUDING_PART, _CONCLUDING_S = 0.1, (2.0, 60.0)
 
+MIN_TRIAL_TIME_S = 8.0
+"""However long the start takes, this much is left for trials: enough for the first models on small data."""
+
 
 def concluding_s(experiment: Experiment) -> float:
     """Return how much of the time budget of a run is kept to choose and test its model, in seconds.

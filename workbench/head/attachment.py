@@ -13,6 +13,7 @@ import logging
 import os
 import signal
 import socket
+import sys
 import threading
 import warnings
 from collections.abc import Iterator
@@ -146,6 +147,9 @@ def _attach_or_start(files: HeadFiles, arguments: list[str]) -> bool:
         if found is not None and not can_attach(record, found.idle_s):
             local_head.end_keeper(found.pid)
             found = None
+        if found is not None and local_head.is_cleaned(found.temp_dir):
+            _end_cleaned(found)
+            found = None
         if found is None:
             local_head.clean_up(files)
             loading = threading.Thread(target=import_ray, daemon=True)
@@ -164,6 +168,18 @@ def _attach_or_start(files: HeadFiles, arguments: list[str]) -> bool:
         return False
     loss.need(record)
     return True
+
+
+def _end_cleaned(head: local_head.HeadStatus) -> None:
+    """End a head that nothing can attach to any more, unless a run lives in it, and say so."""
+    problem = f"the folder of the local Ray head, {head.temp_dir}, was cleaned: no process can attach to it"
+    if local_head.drives_a_run(head.pid):
+        raise RunError(
+            f"{problem}, and a run lives in it",
+            next_step=suggest("shutdown", lead="Wait for the run to end, or, to resume it on a new head"),
+        )
+    sys.stderr.write(f"{problem}. A new head replaces it.\n")
+    local_head.end_keeper(head.pid)
 
 
 def _check_same_cluster(address: str, attached_to: str) -> None:

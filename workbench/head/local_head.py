@@ -33,6 +33,10 @@ from workbench.resources import loaded_ray
 
 DEFAULT_IDLE_S = 900.0
 OBJECT_STORE_BYTES = 256 * 2**20
+_SOCKETS = ("raylet", "plasma_store")
+"""What a process that attaches connects to."""
+_DRIVER_TITLE = "ray::DriverActor"
+"""How Ray titles the process of a driver."""
 
 
 @dataclass(frozen=True)
@@ -155,6 +159,37 @@ def _is_alive(pid: int, created_unix_s: float) -> bool:
         return process.create_time() == created_unix_s and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
+
+
+def is_cleaned(temp_dir: str) -> bool:
+    """Return whether what processes need to attach to a head is gone from its temporary folder.
+
+    Programs that clean the temporary directory delete sockets of processes that still run. Ray ends a process
+    that tries to attach without them.
+
+    Args:
+        temp_dir: The folder, as the record of the head has it.
+    """
+    sockets = Path(temp_dir) / "ray" / "session_latest" / "sockets"
+    try:
+        names = [entry.name for entry in sockets.iterdir()]
+    except OSError:
+        return True
+    return not all(any(name.startswith(needed) for name in names) for needed in _SOCKETS)
+
+
+def drives_a_run(keeper_pid: int) -> bool:
+    """Return whether the driver of a run is a process of a head.
+
+    Args:
+        keeper_pid: The keeper of the head.
+    """
+    with contextlib.suppress(psutil.Error):
+        for process in psutil.Process(keeper_pid).children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                if any(word.startswith(_DRIVER_TITLE) for word in process.cmdline()[:1]):
+                    return True
+    return False
 
 
 def record_of_head_of(pid: int) -> dict[str, Any] | None:

@@ -22,6 +22,7 @@ from workbench.events import (
     AlertCleared,
     AlertDelivered,
     AlertRaised,
+    AttemptEnded,
     CheckpointsDeleted,
     DriverStarted,
     EnergyMetered,
@@ -38,9 +39,11 @@ from workbench.events import (
     TrialPlanned,
     TrialProposed,
     TrialReported,
+    TrialStarted,
     TrialState,
 )
 from workbench.experiment import Budget, Experiment, Objective
+from workbench.experiment.automl import MIN_TRIAL_TIME_S, concluding_s, is_automl
 from workbench.experiment.changing import change, values_of
 from workbench.experiment.goals import Goal
 from workbench.experiment.metric_declarations import goal_in
@@ -56,6 +59,9 @@ from workbench.history.trial import Trial, TrialEvent, apply_to_trial
 
 if TYPE_CHECKING:
     from workbench.history.reports import Reports
+
+WORKERS_START_S = 10.0
+"""How long workers may take to start; a longer wait is for what other runs hold."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,6 +139,10 @@ class History:
         self._standings = Standings(self)
         self.clock = RunClock()
         """The run time, by which every view states when something happened."""
+        self._is_automl = is_automl(experiment)
+        self._unserved_s = 0.0
+        self._idle_since_unix_s: float | None = None  # no trial has workers
+        self._was_served = False
         self.clock_ahead_s = 0.0
         """How far the clock of the driver's machine is ahead of the times of the run, since it was set."""
 
@@ -147,6 +157,11 @@ class History:
     def apply(self, event: Event) -> None:
         """Apply the next event."""
         self.clock.note(event)
+        self._apply(event)
+        if self._is_automl:
+            self._note_service(event)
+
+    def _apply(self, event: Event) -> None:
         match event:
             case DriverStarted():
                 self.drivers.append(event)
@@ -298,6 +313,39 @@ class History:
         if not self.drivers:
             return 0.0
         return self.clock.at(now_unix_s if self.ended_unix_s is None else self.ended_unix_s)
+
+    def limited_s(self, now_unix_s: float) -> float:
+        """Return how much of the run time counts against the limit on time, in seconds.
+
+        While AutoML waits for workers that other runs hold, its time does not run out: it would answer
+        without having trained anything.
+
+        Args:
+            now_unix_s: The time now, in seconds since 1970.
+        """
+        unserved_s = self._unserved_s
+        if self.ended_unix_s is None and self._idle_since_unix_s is not None and self.in_state("waiting"):
+            unserved_s += self._excess_s(now_unix_s - self._idle_since_unix_s)
+        return self.active_s(now_unix_s) - unserved_s
+
+    def _note_service(self, event: Event) -> None:
+        """Take note of when no trial of an AutoML run has workers."""
+        if isinstance(event, DriverStarted):
+            self._idle_since_unix_s = event.time_unix_s
+        elif isinstance(event, TrialStarted):
+            if self._idle_since_unix_s is not None:
+                self._unserved_s += self._excess_s(event.time_unix_s - self._idle_since_unix_s)
+            self._was_served, self._idle_since_unix_s = True, None
+        elif isinstance(event, TrialEnded | AttemptEnded) and not self.in_state("running"):
+            self._idle_since_unix_s = event.time_unix_s
+
+    def _excess_s(self, waited_s: float) -> float:
+        """Return which part of a wait for workers is longer than they take to start."""
+        budget_s, usual_s = self.in_force.budget.time, WORKERS_START_S
+        if budget_s is not None and not self._was_served:
+            least_s = MIN_TRIAL_TIME_S + concluding_s(self.in_force)
+            usual_s = max(0.0, min(usual_s, budget_s - least_s - self.waited_s))
+        return max(0.0, waited_s - usual_s)
 
     @property
     def waited_s(self) -> float:

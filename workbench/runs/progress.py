@@ -107,7 +107,7 @@ def _limits_of_time(history: History, now_unix_s: float) -> Iterator[tuple[float
     """Yield the used part of each limit of time, energy or money, and the seconds left where known."""
     budget = history.in_force.budget
     if budget.time is not None:
-        used_s = history.active_s(now_unix_s)
+        used_s = history.limited_s(now_unix_s)
         yield used_s / budget.time, max(0.0, budget.time - used_s)
     if budget.energy is not None:
         used_wh, active_s = history.energy_wh or 0.0, history.active_s(now_unix_s)

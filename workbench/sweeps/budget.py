@@ -12,7 +12,7 @@ from typing import Any
 
 from workbench.errors import ExperimentError
 from workbench.events import RunState, RunStateChanged
-from workbench.experiment.automl import concluding_s, is_automl
+from workbench.experiment.automl import concluding_s
 from workbench.experiment.changing import ENERGY, MONEY, describe_amount, values_of
 from workbench.experiment.energy_units import format_energy
 from workbench.experiment.populations import num_parts
@@ -53,8 +53,8 @@ def honest_ending(ending: RunStateChanged, history: History) -> RunStateChanged:
         return ending
     if (failed := only_failures(history)) is not None:
         return RunStateChanged(state="failed", reason="failures", message=failed)
-    if not began_nothing(history, ending.reason) or is_automl(history.experiment):
-        return ending  # AutoML has an answer without trials, too
+    if not began_nothing(history, ending.reason):
+        return ending
     return ending.model_copy(update={"state": "failed", "message": f"{ending.message} {_BEGAN_NOTHING}"})
 
 
@@ -71,7 +71,7 @@ def reason_to_end(history: History, now_unix_s: float) -> tuple[str, str] | None
         best = history.best()
         assert best is not None
         return "target", f"trial {best.number} reached the target"
-    tried_s = history.active_s(now_unix_s) + concluding_s(history.in_force)
+    tried_s = history.limited_s(now_unix_s) + concluding_s(history.in_force)
     if budget.time is not None and tried_s >= budget.time:
         return "time", f"the time budget of {format_duration(budget.time)} is used up"
     if budget.gpu_time is not None and history.gpu_s(now_unix_s) >= budget.gpu_time:
@@ -145,7 +145,7 @@ def extended(
     found, in_force = {}, values_of(history.in_force)
     used = {
         "budget.trials": history.num_configurations(),
-        "budget.time": history.active_s(now_unix_s) + concluding_s(history.in_force),
+        "budget.time": history.limited_s(now_unix_s) + concluding_s(history.in_force),
         "budget.gpu_time": history.gpu_s(now_unix_s),
         ENERGY: history.energy_wh or 0.0,
         MONEY: cost_of(history, now_unix_s) or 0.0,
