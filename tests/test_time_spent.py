@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from workbench.events import Event, TrialEnded, TrialPlanned, TrialProposed, TrialReported, TrialStarted
 from workbench.experiment import Experiment
 from workbench.history import History, Verdict, verdicts_of
@@ -113,9 +115,19 @@ def _chosen_in(seconds: float, trial: list[Event]) -> list[Event]:
     ]
 
 
-def test_workers_that_wait_for_proposals_are_a_verdict_from_a_hundredth_of_their_time_on() -> None:
-    (verdict,) = judge(*(_chosen_in(2.0, trial_events(number, 0.0)) for number in range(3)))
-    assert verdict.text.startswith("workers waited for proposals 3.2% of their time, 6 s in all")
+def test_workers_that_wait_for_proposals_are_a_verdict_from_a_tenth_of_their_time_on() -> None:
+    (verdict,) = judge(*(_chosen_in(10.0, trial_events(number, 0.0)) for number in range(3)))
+    assert verdict.text.startswith("workers waited for proposals 14% of their time, 30 s in all")
     assert verdict.next_step is not None
-    assert judge(*(_chosen_in(0.5, trial_events(number, 0.0)) for number in range(9))) == []
+    assert judge(*(_chosen_in(2.0, trial_events(number, 0.0)) for number in range(9))) == [], "3 %"
     assert judge(*(_chosen_in(0.5, trial_events(number, 0.0, train_s=9.0)) for number in range(3))) == []
+
+
+@pytest.mark.parametrize(("hosts", "is_offered"), [(["a", "a"], False), (["a", "b"], True)])
+def test_a_machine_is_only_left_out_where_there_is_another(hosts: list[str], is_offered: bool) -> None:
+    events = [
+        event.model_copy(update={"hosts": hosts}) if getattr(event, "hosts", None) else event
+        for event in late_trial(0, 1, 2.0)
+    ]
+    (verdict,) = judge(events)
+    assert ("leave that machine out" in verdict.text) is is_offered

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tests.builders.studies import Drive, make_experiment
 
 
@@ -75,3 +77,35 @@ def test_a_grid_is_not_exhausted_while_repeats_may_come() -> None:
     finish(drive, first.trial, 1.0)
     finish(drive, drive.ask().trial, 1.0)
     assert drive.study.exhausted
+
+
+@pytest.mark.parametrize("sampler", ["random", "tpe", "auto"])
+@pytest.mark.parametrize(
+    ("search", "num"),
+    [
+        ({"x": {"choices": [1, 2]}}, 2),
+        ({"x": {"low": 0.0, "high": 1.0, "step": 0.5}, "y": {"low": 1, "high": 2}}, 6),
+        ({"kind": {"choices": ["a", "b"]}, "x": {"choices": [1, 2], "when": {"kind": "a"}}}, 3),
+    ],
+    ids=["choices", "steps", "conditional"],
+)
+def test_a_finite_space_is_used_up_under_every_sampler(
+    search: dict[str, Any], num: int, sampler: str
+) -> None:
+    drive = Drive(make_experiment(search=search, sampler=sampler))
+    asked: list[str] = []
+    while not drive.study.exhausted:
+        proposal = drive.ask()
+        asked.append(repr(sorted(proposal.params.items())))
+        finish(drive, proposal.trial, 1.0)
+        assert len(asked) <= 2 * num, "at most every other training is a repeat"
+    assert len(set(asked)) == num
+    assert drive.study.ask() is None
+    assert drive.rebuilt().exhausted
+
+
+def test_a_space_without_steps_is_never_used_up() -> None:
+    drive = Drive(make_experiment(search={"x": {"low": 0.0, "high": 1.0}, "y": {"choices": [1]}}))
+    for _ in range(5):
+        finish(drive, drive.ask().trial, 1.0)
+    assert not drive.study.exhausted

@@ -91,7 +91,8 @@ class Scale:
             explain the efficiency.
         overhead_allowed: How much of it the wanted efficiency allows there; None for any.
         pays_up_to: The most workers of which every number of the curve up to it reaches the efficiency.
-        bends_at: The workers to which one more adds less than half a worker; None if not reached.
+        bends_at: The workers to which one more adds less than half a worker at an efficiency below 1; None
+            if not reached.
         curve: From one worker on.
         by_trials: Whether trials showed it, which may have shared the hardware with others, not probes.
         global_batch: What `divided` of the curve divides; None for nothing.
@@ -298,6 +299,9 @@ def _overhead(workers: int, efficiency: float) -> float | None:
 
 def _bend(curve: Sequence[ScalePoint]) -> int | None:
     for here, beyond in itertools.pairwise(curve):
-        if beyond.speedup - here.speedup < _WORTH_OF_ONE * (beyond.workers - here.workers):
+        # Where all workers together are faster than as many alone, what one more adds says nothing.
+        is_super = beyond.efficiency >= 1.0
+        gained, added = beyond.speedup - here.speedup, beyond.workers - here.workers
+        if not is_super and gained < _WORTH_OF_ONE * added:
             return here.workers
     return None

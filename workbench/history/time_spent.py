@@ -24,7 +24,7 @@ _STARTING, _STARTING_S = 0.4, 20.0
 """Part of the time of all trials, and seconds, that may pass before their first step without a verdict."""
 _LAG, _LAG_S = 1.25, 5.0
 """How many times as long as others a worker may take, and seconds that they may wait, without a verdict."""
-_CHOOSING, _CHOOSING_S = 0.01, 2.0
+_CHOOSING, _CHOOSING_S = 0.1, 10.0
 """Part of the time of all workers, and seconds, that they may wait for proposals without a verdict."""
 _MIN_STARTED = 3
 """Trials from which the time to start them can be judged: the first ones start the workers."""
@@ -100,10 +100,13 @@ def _waiting_for_a_rank(trials: list[Trial]) -> Verdict | None:
     if lost_s < _LAG_S:
         return None
     where = f" (on {trial.hosts[rank]})" if rank < len(trial.hosts) else ""
+    # Only where its machine has none of the other workers can the training do without that machine.
+    is_alone = rank < len(trial.hosts) and trial.hosts.count(trial.hosts[rank]) == 1 < len(trial.hosts)
+    elsewhere = ", or leave that machine out" if is_alone else ""
     return Verdict(
         f"rank {rank} of trial {trial.number}{where} takes {factor:.2g} times as long as the other "
         "workers to load and compute its samples, and they wait for it in every step: see what else runs "
-        "there, or leave that machine out",
+        f"there{elsewhere}",
         trial.number,
     )
 

@@ -1,14 +1,38 @@
-"""The points of a grid in the order in which they are tried, shuffled from the experiment's seed."""
+"""The points of a grid in the order in which they are tried, shuffled from the experiment's seed.
+
+Any space with few enough combinations is one, whichever sampler proposes: it can be used up.
+"""
 
 from __future__ import annotations
 
 import json
+import math
 import random
 from collections.abc import Container
+from itertools import islice
 
 from workbench.experiment import Experiment
-from workbench.space import Params
+from workbench.space import Params, Space
 from workbench.study.samplers import stable_seed
+
+_MAX_POINTS = 4096
+"""No run is expected to use up a space with more combinations under a sampler that can repeat itself."""
+
+
+def is_small(space: Space) -> bool:
+    """Return whether a run searches so few combinations that it can try all of them."""
+    sizes: list[int] = []
+    for domain in space.root.values():
+        values = domain.values()
+        if values is None or len(values) > _MAX_POINTS:
+            return False
+        sizes.append(len(values))
+    if math.prod(sizes) == 1:  # nothing is searched: whoever asks for several trials wants the same one again
+        return False
+    # Conditions make combinations fewer than the product of the values.
+    return math.prod(sizes) <= _MAX_POINTS or (
+        sum(1 for _ in islice(space.grid(), _MAX_POINTS + 1)) <= _MAX_POINTS
+    )
 
 
 class Grid:

@@ -28,7 +28,7 @@ from workbench.experiment.search_changes import SEARCH
 from workbench.experiment.trial_value import TrialValue
 from workbench.space import Params
 from workbench.study import confirmation, samplers
-from workbench.study.grid import Grid, key_of
+from workbench.study.grid import Grid, is_small, key_of
 from workbench.study.population import Population
 from workbench.study.promotions import Promotions
 from workbench.study.recording import Recording
@@ -56,6 +56,8 @@ class Study(Results):
         self._resumed: dict[int, int] = {}  # by running trial, the stopped one that it continues
         self._grid = Grid(experiment) if experiment.sampler.kind.enumerates_grid else None
         self._population = Population(experiment) if experiment.sampler.kind.is_population else None
+        self._combinations = self._combinations_of(experiment)
+        self._has_repeated = False  # whether the sampler's last configuration was known
         levels = Levels.of(experiment)
         self._promotions = None if levels is None else Promotions(experiment, levels)
 
@@ -128,11 +130,21 @@ class Study(Results):
             return self._recording.is_over
         if self._population is not None:
             return self._population.exhausted
-        if self._grid is None or self._enqueued or self._waiting_repeats:
+        grid = self._grid or self._combinations
+        if grid is None or self._enqueued or self._waiting_repeats:
             return False
         if self.experiment.repeats > 1 and any(record.outcome is None for record in self._configurations):
             return False
-        return self._grid.point(self._tried) is None
+        return grid.point(self._tried) is None
+
+    def _combinations_of(self, experiment: Experiment) -> Grid | None:
+        """Return all combinations of a space that a run can use up, though its sampler knows of no grid.
+
+        The same configuration with the same seed is the same training: `repeats` and `confirm` ask for more.
+        """
+        if self._grid is not None or self._population is not None or not is_small(experiment.search):
+            return None
+        return Grid(experiment)
 
     def ask(self, *, repeats_only: bool = False) -> Proposal | None:
         """Propose the next training.
@@ -168,7 +180,14 @@ class Study(Results):
         if (resumed := self._resume_best(is_searching=True)) is not None:
             return resumed
         if self._grid is None:
-            return self._propose(self._configure(None, "sampler"), 0, "sampler", segment=segment)
+            chosen = None
+            if self._combinations is not None:
+                untried = self._combinations.point(self._tried)
+                if untried is None and self._tried:
+                    return self._confirm()
+                # A sampler that repeats itself has learnt what it can: the next one is new.
+                chosen = untried if self._has_repeated else None
+            return self._propose(self._configure(chosen, "sampler"), 0, "sampler", segment=segment)
         if (point := self._grid.point(self._tried)) is None:
             return self._confirm()
         return self._propose(self._configure(point, "sampler"), 0, "sampler")
@@ -213,8 +232,10 @@ class Study(Results):
         params = self._learner.begin(number, chosen, sampled=sampled)
         record = ConfigurationRecord(number, params)
         self._configurations.append(record)
-        if self._grid is not None:
-            self._tried.add(key_of(params))
+        if self._grid is not None or self._combinations is not None:
+            key = key_of(params)
+            self._has_repeated = key in self._tried
+            self._tried.add(key)
         return record
 
     def _propose(
@@ -373,7 +394,9 @@ class Study(Results):
             )
         if self._promotions is not None:
             raise ExperimentError("a run with a fidelity keeps its space", next_step="Start another run.")
-        return self._learner.change_search(changes, self._outcomes(), self._enqueued)
+        num_kept = self._learner.change_search(changes, self._outcomes(), self._enqueued)
+        self._combinations = self._combinations_of(self._learner.experiment)
+        return num_kept
 
     def check_program(self) -> None:
         """Refuse to change the code where later trials continue what earlier ones began.
