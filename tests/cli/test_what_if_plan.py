@@ -45,3 +45,11 @@ def test_a_run_without_advice_says_so(shell: Shell) -> None:
     code, _, err = shell("what-if", "plan", run_id)
     assert code != 0
     assert "has no advice" in err
+
+
+def test_following_advice_ends_with_the_advice(shell: Shell, advised: str) -> None:
+    _, shown, _ = shell("show", advised)
+    code, told, _ = shell("follow", advised)
+    assert code == 0
+    assert shown.strip() in told
+    assert "no trial has ended" not in told

@@ -307,8 +307,14 @@ def follow_run(
     report = _write_report(run) if is_wanted else None
     if as_json:
         print_json(run.to_json() | {"report": report})
+    elif run.is_advice:
+        from workbench.cli.inspect import print_run
+
+        print_run(run, 0)  # advice has no trials to count: what it recommends is how it ended
     else:
         print_end(run, history, state, report=report)
+    if run.is_advice and state == "complete":
+        return 0
     return exit_code_of_run(history, state)
 
 
