@@ -158,7 +158,7 @@ def test_a_startup_file_of_the_user_still_runs(folder: Path, startup: Path) -> N
 
 def test_without_its_copy_no_program_runs_other_code(folder: Path) -> None:
     kept = kept_in(folder, "python train.py")
-    (kept / "manifest.json").unlink()
+    (kept / "index.bin").unlink()
     ended = run(folder, kept, sys.executable, "train.py")
     assert ended.returncode == 1
     assert "the kept code of the run cannot be used" in ended.stderr

@@ -9,16 +9,20 @@ Python below the worker imports that when it starts, whichever environment it be
 only the standard library, and the syntax of old versions.
 """
 
-import importlib.util
-import json
 import marshal
 import os
 import sys
+
+# What `importlib.util` exports: that imports much else, in every program.
+from importlib._bootstrap import module_from_spec, spec_from_loader
+from importlib._bootstrap_external import decode_source, spec_from_file_location
 from importlib.machinery import PathFinder, SourceFileLoader
 
 VARIABLE = "WORKBENCH_KEPT_CODE"
 """The environment variable that names the folder of the kept code."""
 MANIFEST = "manifest.json"
+INDEX = "index.bin"
+"""The same for programs, which read it without importing a library: that takes longer than many a trial."""
 STARTUP = "startup"
 """The folder, in that of the kept code, which is put on the path of every Python below the worker."""
 
@@ -28,8 +32,8 @@ class KeptFiles:
 
     def __init__(self, folder: str) -> None:
         """Read the manifest of a folder."""
-        with open(os.path.join(folder, MANIFEST), "rb") as file:
-            manifest = json.loads(file.read().decode("utf-8"))
+        with open(os.path.join(folder, INDEX), "rb") as file:
+            manifest = marshal.loads(file.read())
         self.folder = folder
         self.tops = manifest.get("tops", {})
         self._places = {}
@@ -117,7 +121,7 @@ class KeptLoader(SourceFileLoader):
             if not self._kept.has_changed(self.path):
                 return
             import linecache
-        source = importlib.util.decode_source(self._kept.content(self.path))
+        source = decode_source(self._kept.content(self.path))
         # Without a time of change, nothing compares it with the disk.
         linecache.cache[self.path] = (len(source), None, source.splitlines(True), self.path)
 
@@ -170,7 +174,7 @@ class KeptFinder:
         """Return where a module is, if it was kept."""
         if fullname == "__main__":
             script = self._scripts.get(sys.path[0]) if sys.path else None
-            return script and importlib.util.spec_from_loader("__main__", script, origin=script.path)
+            return script and spec_from_loader("__main__", script, origin=script.path)
         tail = fullname.rpartition(".")[2]
         if tail not in self.kept.names:
             return None
@@ -190,9 +194,7 @@ class KeptFinder:
 
     def _spec(self, fullname, place, folders):
         loader = KeptLoader(fullname, place, self.kept)
-        return importlib.util.spec_from_file_location(
-            fullname, place, loader=loader, submodule_search_locations=folders
-        )
+        return spec_from_file_location(fullname, place, loader=loader, submodule_search_locations=folders)
 
     def script_hook(self, entry):
         """Accept a script that was kept and has changed, as Python accepts an archive with a `__main__`."""
@@ -255,7 +257,7 @@ def _start():
         os._exit(1)  # rather than run other code without a word
     found = PathFinder.find_spec("sitecustomize", sys.path)
     if found is not None and found.loader is not None:
-        module = importlib.util.module_from_spec(found)
+        module = module_from_spec(found)
         sys.modules["sitecustomize"] = module
         found.loader.exec_module(module)
 

@@ -14,6 +14,7 @@ import hashlib
 import importlib.util
 import io
 import json
+import marshal
 import os
 import re
 import shutil
@@ -115,6 +116,8 @@ def keep(experiment: Experiment, origin: Origin, *, before: Iterable[str] = ()) 
     bundled = {name: str(path) for name, path in sorted(found.bundled.items()) if path in contents}
     manifest = {"files": files, "tops": found.tops, "bundled": bundled, "directory": origin.directory}
     packed = {kept_imports.MANIFEST: json.dumps(manifest, ensure_ascii=True, sort_keys=True).encode()}
+    # The oldest format of marshal, which every Python reads.
+    packed[kept_imports.INDEX] = marshal.dumps({"files": files, "tops": found.tops}, 2)
     packed[f"{kept_imports.STARTUP}/sitecustomize.py"] = Path(kept_imports.__file__).read_bytes()
     packed |= {files[str(path)]["kept"]: content for path, content in contents.items()}
     stream = io.BytesIO()
