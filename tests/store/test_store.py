@@ -32,6 +32,7 @@ from workbench.events import (
     TrialEnded,
     TrialProposed,
     TrialReported,
+    TrialStarted,
 )
 from workbench.experiment import Experiment
 from workbench.outside_text import storable, storable_name
@@ -155,6 +156,23 @@ def test_state_changes_with_its_event(store: Store) -> None:
         writer.append(RunStateChanged(state="stopping"), RunStateChanged(state="complete", time_unix_s=12.5))
     run = store.run(run_id)
     assert (run.state, run.changed_unix_s) == ("complete", 12.5)
+
+
+def test_a_failed_start_is_not_the_last_run(store: Store, experiment: Experiment) -> None:
+    failed = store.create_run(experiment)
+    with store.writer(failed, owner_pid=1, owner_host="here") as writer:
+        writer.append(RunStateChanged(state="running"), RunStateChanged(state="failed"))
+    assert store.run("last").run_id == failed, "there is no other"
+    tried = store.create_run(experiment)
+    with store.writer(tried, owner_pid=1, owner_host="here") as writer:
+        writer.append(TrialStarted(trial=0, attempt=0, worker_pids=[1]), RunStateChanged(state="failed"))
+    assert store.run("last").run_id == tried, "what it tried failed, which can be looked at"
+    for states in (("failed",), ("running", "failed")):
+        run_id = store.create_run(experiment)
+        with store.writer(run_id, owner_pid=1, owner_host="here") as writer:
+            writer.append(*(RunStateChanged(state=state) for state in states))
+        assert store.run("last").run_id == tried
+    assert store.run(store.create_run(experiment)).run_id == store.run("last").run_id
 
 
 def test_runs_are_newest_first_and_ids_sort_by_time(store: Store) -> None:

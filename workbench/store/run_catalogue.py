@@ -45,6 +45,10 @@ _IS_ADVICE = sa.exists().where(
     events.c.run_key == runs.c.key, events.c.seq <= _NUM_FIRST, events.c.type == "advice_requested"
 )
 """Advice begins with the request for it, so only the first events are read."""
+_IS_FAILED_START = (runs.c.state == "failed") & ~sa.exists().where(
+    events.c.run_key == runs.c.key, events.c.type == "trial_started"
+)
+"""Where nothing was tried, there is nothing to look at: the message of the command said why."""
 _MAX_LISTED = 10
 """How many runs are listed of those that a name or a beginning may mean."""
 
@@ -148,7 +152,8 @@ class RunCatalogue:
 
         Args:
             run_id: A run id, the name of one run, a beginning that only one run id has, or "last": the newest
-                run that tries configurations; advice, where there is no other run.
+                run that tries configurations, and not one that failed before its first trial where there is
+                another; advice, where there is no other run.
 
         Raises:
             RunNotFoundError: If there is none, or more than one; near ones are listed.
@@ -214,7 +219,11 @@ class RunCatalogue:
         query = sa.select(*_ROW_COLUMNS)
         if run_id in NEWEST:
             newest = query.order_by(runs.c.key.desc()).limit(1)
-            found = self._fetch(newest.where(~_IS_ADVICE)) or self._fetch(newest)
+            found = (
+                self._fetch(newest.where(~_IS_ADVICE, ~_IS_FAILED_START))
+                or self._fetch(newest.where(~_IS_ADVICE))
+                or self._fetch(newest)
+            )
         else:
             found = self._fetch(query.where(runs.c.run_id == run_id))
         if not found and run_id:
