@@ -90,8 +90,10 @@ def test_a_small_space_is_tried_whole_before_anything_is_repeated() -> None:
     seen = {str(drive.train(lambda params, _: params["b"]).params) for _ in range(12)}
     assert len(seen) >= 11  # the first ones are drawn without looking at each other
     for _ in range(4):
-        seen.add(str(drive.train(lambda params, _: params["b"]).params))
+        if not drive.study.exhausted:
+            seen.add(str(drive.train(lambda params, _: params["b"]).params))
     assert len(seen) == 12
+    assert drive.study.exhausted
 
 
 def test_limits_are_kept_away_from() -> None:
