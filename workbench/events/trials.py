@@ -42,6 +42,11 @@ class TrialPlanned(TrialEventHeader):
         description="Whether its model has blocks whose activations could be computed again; null where no "
         "model is trained by steps.",
     )
+    divides_batch: bool | None = Field(
+        default=None,
+        description="Whether its loss allows micro batches that are smaller than what a worker takes; null "
+        "where that is not known.",
+    )
     goals: dict[str, Literal["maximize", "minimize"]] = Field(
         default_factory=dict,
         description="In which direction metrics of other packages and of the user's own are better, as they "

@@ -35,7 +35,7 @@ from workbench.models.pairing import UNKNOWN, Pairing
 from workbench.registry import Registry, load_object
 
 ModelReference = str | Callable[..., nn.Module]
-LossReference = str | Loss
+LossReference = str | Callable[[Any, Any], Any]
 MetricReference = str | Metric | type[Any] | Callable[[Any, Any], Tensor | tuple[Tensor, int]]
 
 
@@ -113,7 +113,7 @@ def load_loss(loss: LossReference | None, task: Task, *, pairing: Pairing | None
         pairing: How outputs meet targets; None for a loss that is returned as it was found.
 
     Returns:
-        A function (outputs, targets) -> mean over the batch, a scalar tensor.
+        A function (outputs, targets) -> mean over the batch, a scalar tensor, or (total, count).
     """
     found = _load(LOSSES, default_loss(task) if loss is None else loss, "loss")
     if pairing is None:
@@ -135,8 +135,9 @@ def load_metrics(
     Args:
         metrics: Names that `METRICS` knows or `package.module:function` references (the metric is then
             called like the function), or a mapping from names to these or to callables, or None for the
-            defaults. A function of (outputs, targets) returns either the mean over the samples of the
-            batch or (total, count). A class or object with `update` and `compute` sees the whole set.
+            defaults. A function of (outputs, targets) returns a number or (total, count); what does not add
+            up over the parts of an evaluation is measured of all its outputs at once. A class or object with
+            `update` and `compute` sees the whole set.
         task: The task of the data.
         target_scale: What the data divided its targets by; errors are then in the unit of the target.
         pairing: How outputs meet targets.
@@ -188,7 +189,7 @@ def _as_metric(found: AnyMetric | Callable[..., Any], name: str, pairing: Pairin
     def measure(outputs: Any, targets: Any) -> tuple[Tensor, int | Tensor]:
         return as_total(function(outputs, targets), outputs, targets, name_of(found))
 
-    return Metric(measure, goal=goal)
+    return Metric(measure, goal=goal, adds_up=None)
 
 
 def _load(registry: Registry, reference: Any, field: str) -> Any:

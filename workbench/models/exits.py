@@ -9,8 +9,9 @@ Source: Teerapittayanon et al., BranchyNet (2016).
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -137,20 +138,27 @@ def check_task(model: nn.Module, task: Task, target_shape: tuple[int, ...]) -> N
         )  # fmt: skip
 
 
-def joint(loss: Callable[[Any, Any], Tensor]) -> Callable[[Any, Any], Tensor]:
+def joint(loss: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     """Return a loss that adds those of early exits, where a model returned them.
 
     Args:
-        loss: The loss of one exit.
+        loss: The loss of one exit: a mean, or a total and a count.
     """
 
-    def total(outputs: Any, targets: Any) -> Tensor:
+    @functools.wraps(loss, updated=())
+    def total(outputs: Any, targets: Any) -> Any:
         if not isinstance(outputs, dict) or _EXITS not in outputs:
             return loss(outputs, targets)
-        early = sum((loss(each, targets) for each in outputs[_EXITS]), start=torch.zeros(()))
-        return loss(outputs["logits"], targets) + outputs[_WEIGHT] * early
+        last, early = loss(outputs["logits"], targets), [loss(each, targets) for each in outputs[_EXITS]]
+        if isinstance(last, tuple):  # a total and a count, which is that of all exits
+            return last[0] + outputs[_WEIGHT] * _sum(each[0] for each in early), last[1]
+        return last + outputs[_WEIGHT] * _sum(early)
 
     return total
+
+
+def _sum(losses: Iterable[Tensor]) -> Tensor:
+    return sum(losses, start=torch.zeros(()))
 
 
 def _example(input_shape: tuple[int, ...], vocabulary_size: int | None) -> Tensor:

@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from workbench.errors import ExperimentError
 from workbench.models.calls import loss_in
-from workbench.models.pairing import UNKNOWN, Pairing, is_readable, reads
+from workbench.models.pairing import IGNORED, UNKNOWN, Pairing, is_readable, reads
 
 
 @reads("classes")
@@ -26,6 +26,14 @@ def cross_entropy(outputs: Any, targets: Any, pairing: Pairing = UNKNOWN) -> Ten
         if is_readable(targets):
             pairing.check_targets(targets, kind="classes")
         raise
+
+
+@reads("classes")
+def cross_entropy_in_parts(outputs: Any, targets: Any, pairing: Pairing = UNKNOWN) -> tuple[Tensor, Any]:
+    """Return the total of `cross_entropy` and of how many targets it is: those that are not left out."""
+    scores, wanted = pairing.classes(outputs, targets, reader="cross_entropy", checks_numbers=False)
+    count = len(wanted) if wanted.is_floating_point() else (wanted != IGNORED).sum()
+    return functional.cross_entropy(scores, wanted, reduction="sum"), count
 
 
 @reads("numbers")

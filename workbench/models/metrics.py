@@ -48,12 +48,15 @@ class Metric:
         power_of_unit: 1 where it has the unit of the targets, 2 where it has its square, 0 where it has none.
         goal: In which direction a metric of another package is better; those of the workbench are declared in
             `experiment.metric_declarations`.
+        adds_up: Whether totals and counts of the parts of an evaluation add up to those of the whole; None
+            where that is unknown. What does not is measured of all outputs at once.
     """
 
     measure: Callable[[Any, Any], tuple[Tensor, int | Tensor]]
     finish: Callable[[float], float] = _same
     power_of_unit: int = 0
     goal: Goal | None = None
+    adds_up: bool | None = True
 
     def of_targets_divided_by(self, scale: float) -> Metric:
         """Return the metric in the unit of the target, for targets that were standardised.

@@ -53,8 +53,8 @@ def single_scores_of(found: Any) -> SingleScores:
     return _TORCH_LOSSES.get(name, "unknown")
 
 
-def as_loss(found: Callable[[Any, Any], Any], name: str) -> Callable[[Any, Any], Tensor]:
-    """Return a loss whose results are checked.
+def as_loss(found: Callable[[Any, Any], Any], name: str) -> Callable[[Any, Any], Any]:
+    """Return a loss whose results are checked: the mean over the batch, or a total and a count.
 
     Args:
         found: A function of (outputs, targets).
@@ -62,11 +62,14 @@ def as_loss(found: Callable[[Any, Any], Any], name: str) -> Callable[[Any, Any],
     """
 
     @functools.wraps(found, updated=())
-    def loss(outputs: Any, targets: Any) -> Tensor:
+    def loss(outputs: Any, targets: Any) -> Tensor | tuple[Tensor, Tensor]:
         value = found(outputs, targets)
-        if not isinstance(value, Tensor) or value.ndim or not value.is_floating_point():
+        if isinstance(value, tuple) and len(value) == 2:
+            value = _as_loss_value(value[0], name), as_measured(value[1], name)
+        elif not isinstance(value, Tensor) or value.ndim or not value.is_floating_point():
             value = _as_loss_value(value, name)
-        if torch.is_grad_enabled() and not value.requires_grad and _requires_grad(outputs):
+        total = value[0] if isinstance(value, tuple) else value
+        if torch.is_grad_enabled() and not total.requires_grad and _requires_grad(outputs):
             raise ExperimentError(
                 f"{name} returns a number that does not depend on the outputs, so nothing can be learned",
                 field="loss", allowed="a tensor that was computed from the outputs",
@@ -190,8 +193,6 @@ def _mean_of(value: Any) -> float:
 
 
 def _as_loss_value(value: Any, name: str) -> Tensor:
-    if isinstance(value, tuple) and len(value) == 2:
-        return _as_loss_value(value[0], name) / as_measured(value[1], name)
     if isinstance(value, Tensor) and value.numel() == 1 and value.is_floating_point():
         return value.reshape(())
     has_several = getattr(value, "ndim", 0) > 0
@@ -202,7 +203,8 @@ def _as_loss_value(value: Any, name: str) -> Tensor:
     )
     raise ExperimentError(
         f"{name} returned {'None' if value is None else what}",
-        field="loss", allowed="one number, the mean over the samples of the batch, as a tensor",
+        field="loss",
+        allowed="one number, the mean over the samples of the batch, as a tensor; or a total and a count",
         next_step="Return its mean over the samples: .mean()."
         if has_several
         else "Return what was computed of the outputs, as a tensor.",

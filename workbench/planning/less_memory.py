@@ -31,7 +31,12 @@ _WHOLE_PARAMETERS = frozenset({"adafactor", "muon", "sparseadam"})
 
 
 def next_way(
-    plan: PartialPlan, *, changeable: Collection[str], has_blocks: bool, tried: Collection[PartialPlan] = ()
+    plan: PartialPlan,
+    *,
+    changeable: Collection[str],
+    has_blocks: bool,
+    tried: Collection[PartialPlan] = (),
+    divides_batch: bool = True,
 ) -> PartialPlan | None:
     """Return the next change to a plan that did not fit, None where nothing is left to try.
 
@@ -40,6 +45,7 @@ def next_way(
         changeable: Which of `WAYS` may change.
         has_blocks: Whether the model has blocks that could be computed again.
         tried: The changes that were tried before.
+        divides_batch: Whether the loss of a batch is that of its micro batches.
 
     Example:
         >>> plan = PartialPlan.of(workers=2, micro_batch=1, accumulation=4, strategy="ddp", recompute="none")
@@ -50,6 +56,8 @@ def next_way(
         names = dict(way.values)
         is_tried = any(set(way.values) <= set(before.values) for before in tried)
         may_change = all(name in changeable for name in names if name in WAYS)
+        if "micro_batch" in names and not divides_batch:
+            continue
         if may_change and not is_tried and conflict_in(plan | way) is None:
             return way
     return None

@@ -298,7 +298,7 @@ def _make_step(task: TrialTask) -> int:
     """Make one step of one worker, then predict and measure one batch; count clients without a sample."""
     import dataclasses
 
-    from workbench.models.metrics import Metric, WholeMetric
+    from workbench.models.metrics import WholeMetric
     from workbench.plan import PartialPlan
     from workbench.planning.batch_division import with_workers
     from workbench.planning.settings import resolve
@@ -306,7 +306,7 @@ def _make_step(task: TrialTask) -> int:
     from workbench.training.assembly import assemble
     from workbench.training.clients import clients_of
     from workbench.training.device import join_trial
-    from workbench.training.evaluation import measure_own
+    from workbench.training.evaluation import in_parts_and_whole, measure_own
     from workbench.training.first_batch import check_first_batch
     from workbench.training.loading import load_trial_data
     from workbench.training.source import WorkerBatch
@@ -340,7 +340,7 @@ def _make_step(task: TrialTask) -> int:
         parts.strategy.update(parts.settings.lr)
         parts.strategy.train(False)
         indices = parts.validation.all_indices[:size]
-        means = {name: metric for name, metric in parts.metrics.items() if isinstance(metric, Metric)}
+        means, _ = in_parts_and_whole(parts.metrics)  # what needs all outputs was applied to some of them
         kept: list[tuple[Any, Any]] = []
         totals, counts = measure_own(
             parts.strategy, parts.validation, means, indices, batch=size, worker=worker, kept=kept

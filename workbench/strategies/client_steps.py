@@ -59,7 +59,7 @@ class ClientSteps(Single):
     def _named(self) -> Iterator[tuple[str, nn.Parameter]]:
         return self._model.named_parameters(remove_duplicate=False)
 
-    def _forward(self, inputs: Any, targets: Any) -> Tensor:
+    def _forward(self, inputs: Any, targets: Any) -> Tensor | tuple[Tensor, Tensor | int]:
         """Return the loss with the proximal term.
 
         Source: Li et al., "Federated Optimization in Heterogeneous Networks", 2020 (FedProx).
@@ -69,4 +69,8 @@ class ClientSteps(Single):
             return loss
         pairs = zip(self._parameters, self._anchor, strict=True)
         distance = torch.stack([(item - anchor).square().sum() for item, anchor in pairs]).sum()
-        return loss + 0.5 * self._proximal * distance
+        term = 0.5 * self._proximal * distance
+        if isinstance(loss, tuple):
+            total, count = loss
+            return total + term * count, count
+        return loss + term

@@ -135,7 +135,12 @@ class DataParallel(Single):
         """Exchange a bucket once a step, as what is sent twice would be rounded twice."""
         return exchange.reduce(bucket) if self._is_last else finished(bucket.buffer())
 
-    def _forward(self, inputs: Any, targets: Any) -> Tensor:
+    def _total_count(self, count: Tensor) -> Tensor:
+        if self._is_alone or isinstance(self._settings.exchange, ParameterExchange):
+            return count * self._num_averaged  # as if the others counted as much
+        return self._worker.group.total(count)
+
+    def _forward(self, inputs: Any, targets: Any) -> Tensor | tuple[Tensor, Tensor | int]:
         placed = self._trained
         if not isinstance(placed, DistributedDataParallel) or not placed.require_backward_grad_sync:
             return super()._forward(inputs, targets)
@@ -145,10 +150,11 @@ class DataParallel(Single):
         self._is_graph_known = True
         before = [buffer.clone() for buffer in self._model.buffers()]
         loss = self._synchronised(inputs, targets)
-        unused = torch.tensor(float(leaves_unused(loss, self._parameters)), device=self._worker.device)
+        total = loss[0] if isinstance(loss, tuple) else loss
+        unused = torch.tensor(float(leaves_unused(total, self._parameters)), device=self._worker.device)
         if self._worker.group.total(unused).item() == 0:
             return loss
-        del loss
+        del loss, total
         placed._remove_autograd_hooks()
         with torch.no_grad():
             for buffer, value in zip(self._model.buffers(), before, strict=True):
@@ -156,7 +162,7 @@ class DataParallel(Single):
         self._trained = self._distributed(self._model, find_unused=True)
         return self._synchronised(inputs, targets)
 
-    def _synchronised(self, inputs: Any, targets: Any) -> Tensor:
+    def _synchronised(self, inputs: Any, targets: Any) -> Tensor | tuple[Tensor, Tensor | int]:
         try:
             return super()._forward(inputs, targets)
         except RuntimeError as error:

@@ -46,6 +46,11 @@ class WatchedBatch:
     def __len__(self) -> int:
         return len(self._batch)
 
+    @property
+    def num_samples(self) -> int:
+        """See StepBatch.num_samples."""
+        return self._batch.num_samples
+
     def __iter__(self) -> Iterator[MicroBatch]:
         for micro_batch in self._batch:
             self._weight = micro_batch.weight

@@ -20,6 +20,7 @@ from torch.utils import _pytree
 
 from workbench.errors import ExperimentError
 from workbench.strategies.capabilities import BUILT_IN
+from workbench.strategies.counting import CountedStep, is_counted, stacked
 from workbench.strategies.ddp import average_statistics
 from workbench.strategies.deferred_weights import Waiting, defer_weights
 from workbench.strategies.divided_optimizer import PartialOptimizer
@@ -86,6 +87,8 @@ class Pipeline(Single):
         under_way: deque[tuple[Any, Tensor]] = deque()
         without_weights: deque[Waiting] = deque()
         step_loss = torch.zeros((), device=self._worker.device)
+        counted = CountedStep(batch.num_samples) if is_counted(self._settings.loss) else None
+        self._counted_step = counted
         for task, number in order(self._schedule, self._stage, self._num_stages, len(batch)):
             if task == "weights":
                 for add_gradients in without_weights.popleft():
@@ -104,7 +107,10 @@ class Pipeline(Single):
                 self._choose_kept(compute, self._num_under_way(len(batch)))
                 with self._autocast:
                     result = compute()
-                if self._is_last:
+                if self._is_last and counted is not None:
+                    counted.add(stacked(*result), micro_batch.weight)
+                    result = result[0] * counted.part(micro_batch.weight) * self._num_averaged
+                elif self._is_last:
                     result = result * micro_batch.weight
                     step_loss = step_loss + result.detach()
                     result = result * self._num_averaged
@@ -114,6 +120,8 @@ class Pipeline(Single):
             mark("forward" if task == "forward" else "backward")
         self._finish_sending()
         self._exchange()
+        if counted is not None:
+            step_loss = counted.finish(self._parameters, self._worker.group.total, self._worker.device)
         mark("backward")
         return step_loss
 
@@ -270,7 +278,7 @@ class Pipeline(Single):
     def _stage_pass(self, received: Any, targets: Any) -> Any:
         """Return what the next stage receives, or the loss."""
         result = self._compute(received)
-        return self._settings.loss(result, targets) if self._is_last else result
+        return self._compared(result, targets) if self._is_last else result
 
     def _num_under_way(self, num_micro_batches: int) -> int:
         return most_under_way(self._schedule, self._stage, self._num_stages, num_micro_batches)

@@ -15,6 +15,7 @@ from torch.optim import Optimizer
 from workbench.strategies.block_costs import keep_what_fits
 from workbench.strategies.capabilities import BUILT_IN
 from workbench.strategies.compiling import compiled, forget_compiled
+from workbench.strategies.counting import CountedStep, is_counted, stacked
 from workbench.strategies.cuda_graphs import Recorder
 from workbench.strategies.gradient_norms import WatchedBatch
 from workbench.strategies.kept_blocks import PassCost
@@ -41,6 +42,8 @@ class Single:
     _num_holders = 1
     """How many workers hold each gradient of the step after the exchange."""
     _recorder: Recorder | None = None
+    _counted_step: CountedStep | None = None
+    """The step that is being made or was made last, where its loss counts by something else than samples."""
 
     def __init__(self, settings: StepSettings) -> None:
         self._settings = settings
@@ -81,12 +84,14 @@ class Single:
 
     def _forward_backward(self, batch: StepBatch, recorder: Recorder | None) -> Tensor:
         mark, last = self._settings.mark, len(batch) - 1
+        counted = CountedStep(batch.num_samples) if is_counted(self._settings.loss) else None
+        self._counted_step = counted
         step_loss: Tensor | None = None
         for index, (inputs, targets, weight) in enumerate(batch):
             mark("data")
             self._choose_kept(functools.partial(self._whole_pass, inputs, targets))
             self._exchange_gradients(index == last and not self._is_alone)
-            part = weight * self._num_averaged
+            part = (weight if counted is None else counted.part(weight)) * self._num_averaged
             if recorder is not None:
                 loss = recorder.add_gradient(inputs, targets, part)
             else:
@@ -94,16 +99,34 @@ class Single:
                 mark("forward")
                 scaled.backward()
                 mark("backward")
+            if counted is not None:
+                counted.add(loss.detach(), weight)
+                continue
             share = loss.detach() if weight == 1.0 else loss.detach() * weight
             step_loss = share if step_loss is None else step_loss + share
+        if counted is not None:
+            return counted.finish(self._parameters, self._total_count, self._worker.device)
         assert step_loss is not None, "a step has at least one sample"
         return step_loss
 
     def _begin_pass(self, inputs: Any, targets: Any, part: float) -> tuple[Tensor, Tensor]:
-        """Return the loss of a micro batch, and what its backward pass begins with."""
-        loss = self._forward(inputs, targets)
+        """Return the loss of a micro batch, and what its backward pass begins with.
+
+        Of a loss that counts by something else than samples, total and count are returned as one tensor.
+        """
+        found = self._forward(inputs, targets)
+        loss, returned = (found[0], stacked(*found)) if isinstance(found, tuple) else (found, found)
         summed = loss if part == 1.0 else loss * part
-        return loss, summed if self._scaler is None else self._scaler.scale(summed)
+        return returned, summed if self._scaler is None else self._scaler.scale(summed)
+
+    def _total_count(self, count: Tensor) -> Tensor:
+        """Return what a step counts on all workers that make it together."""
+        return count
+
+    @property
+    def step_count(self) -> Tensor | None:
+        """What the last step counted on all workers; None where it is the number of its samples."""
+        return None if self._counted_step is None else self._counted_step.count
 
     def measure(self, batch: StepBatch) -> MeasuredStep:
         """Compute the gradient of a step and take norms; see NoiseMeasuring.measure."""
@@ -111,6 +134,9 @@ class Single:
         with watched:
             loss = self._forward_backward(watched, None)  # a replay calls no hook
         sqr_norms = watched.sqr_norms(self._parameters, self._worker.device)
+        if self._counted_step is not None:  # those of the parts were taken before it was known
+            factor = self._counted_step.factor.double()
+            sqr_norms = sqr_norms * torch.stack([factor.square(), torch.ones_like(factor)])
         num_replicas = self._worker.num_replicas
         if num_replicas > 1:
             shares = [1.0 / (self._num_averaged**2 * num_replicas), 1.0 / self._num_holders]
@@ -282,9 +308,14 @@ class Single:
             return contextlib.nullcontext()
         return torch.autocast(self._worker.device.type, dtype=dtype)
 
-    def _forward(self, inputs: Any, targets: Any) -> Tensor:
+    def _forward(self, inputs: Any, targets: Any) -> Tensor | tuple[Tensor, Tensor | int]:
+        """Return the loss of a micro batch, or its total and its count."""
         with self._autocast:
-            return self._settings.loss(self._settings.call(self._trained, self._laid(inputs)), targets)
+            return self._compared(self._settings.call(self._trained, self._laid(inputs)), targets)
+
+    def _compared(self, outputs: Any, targets: Any) -> Tensor | tuple[Tensor, Tensor | int]:
+        loss: Any = self._settings.loss
+        return loss(outputs, targets) if self._counted_step is None else loss.measure(outputs, targets)
 
     def _laid(self, inputs: Any) -> Any:
         return with_channels_last(inputs) if self._settings.is_channels_last else inputs

@@ -68,12 +68,26 @@ class Hiding:
     expected_batch: int
 
 
+@runtime_checkable
+class CountedLoss(Protocol):
+    """A loss of which parts of a step may count by something else than their samples; optional."""
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether they do, the same on every worker."""
+        ...
+
+    def measure(self, outputs: Any, targets: Any) -> tuple[Tensor, Tensor | int]:
+        """Return total and count of a part: the loss of a step is the sum of both, divided."""
+        ...
+
+
 @dataclass(frozen=True)
 class StepSettings:
     """What every strategy must know about a step.
 
     Attributes:
-        loss: (outputs, targets) -> mean over the samples of a batch.
+        loss: (outputs, targets) -> mean over the samples of a batch; it may be a CountedLoss.
         precision: Type of the arithmetic: fp32, bf16 or fp16.
         gradient_hook: Changes the gradients of a step, by the names of their parameters, in place before
             they are clipped; only for strategies in which each worker holds all of them.
@@ -137,6 +151,11 @@ class MicroBatch(NamedTuple):
 class StepBatch(Protocol):
     """One worker's samples of one optimizer step, cut into micro batches that are fetched when needed."""
 
+    @property
+    def num_samples(self) -> int:
+        """Samples of the step over all workers."""
+        ...
+
     def __len__(self) -> int:
         """Return the number of micro batches, which is the same on every worker."""
         ...
@@ -176,9 +195,10 @@ class Strategy(Protocol):
         ...
 
     def forward_backward(self, batch: StepBatch) -> Tensor:
-        """Compute the gradient of the mean loss over the samples of a step.
+        """Compute the gradient of the loss of a step.
 
-        Gradients are exchanged once a step, at its last micro batch. Micro batches count by their weights.
+        Gradients are exchanged once a step, at its last micro batch. Micro batches count by their weights,
+        or by what the loss counts.
 
         Args:
             batch: This worker's micro batches.
@@ -241,6 +261,16 @@ class RateSetting(Protocol):
 
     def set_rate(self, lr: float) -> None:
         """Set the learning rate of the coming step."""
+        ...
+
+
+@runtime_checkable
+class StepCounting(Protocol):
+    """A strategy that knows how much a step counted, where that is not its samples; optional."""
+
+    @property
+    def step_count(self) -> Tensor | None:
+        """What the last step counted on all workers, on the device; None where samples count."""
         ...
 
 

@@ -167,6 +167,9 @@ class TensorParallel(Single):
                     allowed="fp32, bf16, auto" if name == "precision" else "none, auto",
                 )
 
+    def _total_count(self, count: Tensor) -> Tensor:
+        return self._replicas.total(count)
+
     def _agreed(self, cost: PassCost) -> PassCost:
         """Return the costs on the first worker: to compute a block again, all parts of it must take part."""
         return cast(PassCost, self._worker.group.broadcast(cost))

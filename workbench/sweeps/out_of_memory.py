@@ -13,6 +13,7 @@ from workbench.plan import PartialPlan
 from workbench.planning.less_memory import WAYS, next_way
 
 _MAX_REFUSAL = 200
+_KEPT_WHOLE = "; the micro batch stays, as the loss of a batch is not the mean of the losses of its parts"
 
 
 class OtherWays:
@@ -31,7 +32,7 @@ class OtherWays:
         """
         self.plan = PartialPlan()
         self._changeable, self._tried = changeable, list(tried)
-        self._has_blocks = False
+        self._has_blocks, self._divides_batch = False, True
         self._undone, self._words = PartialPlan(), ""
         self._ran_out: TrialEnded | None = None
         """How the last attempt ended that ran out of memory, while the change that followed is unproven."""
@@ -40,6 +41,7 @@ class OtherWays:
         """Learn from the plan of an attempt."""
         self.plan = PartialPlan.from_json(planned.plan)
         self._has_blocks = bool(planned.has_blocks)
+        self._divides_batch = planned.divides_batch is not False
 
     def report(self) -> None:
         """Notice that the attempt trains: a later error is none of its way."""
@@ -59,9 +61,7 @@ class OtherWays:
             self.plan |= self._undone
         else:
             return ended, None
-        found = next_way(
-            self.plan, changeable=self._changeable, has_blocks=self._has_blocks, tried=self._tried
-        )
+        found = self._next_way(self._changeable)
         out = self._ran_out
         assert out is not None
         message = f"{str(out.message).rstrip('.')}{refusal}"
@@ -82,9 +82,18 @@ class OtherWays:
         kept = [name for name in WAYS if name not in self._changeable and name in self.plan]
         possible = [
             name for name in kept
-            if next_way(self.plan, changeable=[name], has_blocks=self._has_blocks, tried=self._tried)
+            if self._next_way([name])
         ]  # fmt: skip
-        return "".join(f"; plan.{name} stays {self.plan.get(name)}, as it is not auto" for name in possible)
+        words = "" if self._divides_batch else _KEPT_WHOLE
+        return words + "".join(
+            f"; plan.{name} stays {self.plan.get(name)}, as it is not auto" for name in possible
+        )
+
+    def _next_way(self, changeable: Collection[str]) -> PartialPlan | None:
+        return next_way(
+            self.plan, changeable=changeable, has_blocks=self._has_blocks, tried=self._tried,
+            divides_batch=self._divides_batch,
+        )  # fmt: skip
 
 
 def _words(way: PartialPlan, before: PartialPlan) -> str:

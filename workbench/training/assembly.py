@@ -20,6 +20,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 from workbench.data import Datasets, Split
 from workbench.data.augmentation import augmented
 from workbench.data.batches import num_batches
+from workbench.data.known_targets import known_targets
 from workbench.errors import ExperimentError
 from workbench.exchanges.exchange import exchange_of
 from workbench.experiment import Component, Experiment, Objective, Training
@@ -32,11 +33,13 @@ from workbench.models.construction import construct
 from workbench.models.exits import check_task, joint
 from workbench.models.initialisation import initialise
 from workbench.models.lazy_modules import has_lazy, make_fake, set_up_lazy
+from workbench.models.losses import cross_entropy, cross_entropy_in_parts, of_model
 from workbench.models.low_rank import add_adapter
-from workbench.models.metrics import AnyMetric, kind_read_by, mean_over_samples
+from workbench.models.metrics import AnyMetric, Metric, kind_read_by
 from workbench.models.own_functions import single_scores_of
 from workbench.models.own_steps import OwnSteps, call_with_batch, metrics_by_name, total_loss
-from workbench.models.pairing import Kind, Pairing, SingleScores, declared_class_dim
+from workbench.models.pairing import IGNORED, Kind, Pairing, SingleScores, declared_class_dim
+from workbench.models.parts import DividedLoss, Division
 from workbench.models.pretrained import load_pretrained
 from workbench.performance.flops import count_flops
 from workbench.performance.profiler import StepProfiler
@@ -81,6 +84,8 @@ class Parts:
     metrics: dict[str, AnyMetric]
     pairing: Pairing
     """How outputs meet targets."""
+    loss: DividedLoss
+    """The loss, of which a step adds up parts."""
     loss_kind: Kind | None
     """As what the loss reads them; None for one of the user's own, which takes them as they are."""
     makes_own_steps: bool
@@ -134,6 +139,10 @@ def assemble(task: TrialTask, worker: Worker, profiler: StepProfiler | None = No
     model = build_trial_model(experiment, task.params, settings, datasets)
     model_bytes = sum(parameter.nbytes for parameter in model.parameters())
     metrics = metrics_of(experiment, datasets, model) if known is None else known
+    loss = steps.loss
+    assert isinstance(loss, DividedLoss)
+    if known is not None:
+        metrics["loss"] = dataclasses.replace(metrics["loss"], measure=loss.measure)  # type: ignore[call-arg]
     schedule = _schedule(experiment, settings, len(datasets.train), metrics, worker)
     where = field_of("training", "optimizer", task.params)
     strategy.setup(model, optimizer_factory(settings.training, settings.lr, field=where), worker)
@@ -145,6 +154,7 @@ def assemble(task: TrialTask, worker: Worker, profiler: StepProfiler | None = No
     train, validation, loaders = sources_of(datasets, device, settings.plan.loaders)
     return Parts(
         datasets=loaded,
+        loss=loss,
         loss_kind=loss_kind_of(experiment, datasets),
         makes_own_steps=experiment.makes_own_steps,
         worker=worker,
@@ -418,9 +428,7 @@ def learned_pairing(experiment: Experiment, datasets: Datasets, model: nn.Module
     return pairing
 
 
-def loss_of(
-    experiment: Experiment, datasets: Datasets, pairing: Pairing | None = None
-) -> Callable[..., torch.Tensor]:
+def loss_of(experiment: Experiment, datasets: Datasets, pairing: Pairing | None = None) -> DividedLoss:
     """Return the loss that an experiment names, else the one that the model returns, or that of its task.
 
     Args:
@@ -429,11 +437,15 @@ def loss_of(
         pairing: How outputs meet targets; None for what follows from the two.
     """
     pairing = pairing or pairing_of(experiment, datasets)
-    named = joint(load_loss(_function(experiment.loss, "loss"), datasets.task, pairing=pairing))
+    found = load_loss(_function(experiment.loss, "loss"), datasets.task)
+    is_counted = found is cross_entropy and leaves_out_targets(datasets)
+    loss = cross_entropy_in_parts if is_counted else found
+    named = joint(load_loss(loss, datasets.task, pairing=pairing))
+    division: Division = "counts" if is_counted else "samples"
     if experiment.loss is not None:
-        return named
+        return DividedLoss(named, division, takes_returned=found is of_model)
 
-    def returned_or_usual(outputs: Any, targets: Any) -> torch.Tensor:
+    def returned_or_usual(outputs: Any, targets: Any) -> Any:
         returned = loss_in(outputs)
         if returned is None:
             pairing.returns_outputs = True
@@ -441,7 +453,15 @@ def loss_of(
         is_output = pairing.returns_outputs and isinstance(outputs, torch.Tensor)
         return named(outputs, targets) if returned is None or is_output else returned
 
-    return returned_or_usual
+    return DividedLoss(returned_or_usual, division, takes_returned=True)
+
+
+def leaves_out_targets(datasets: Datasets) -> bool:
+    """Return whether losses of classes leave out some targets, or may do: those of -100."""
+    if datasets.task not in ("classification", "language_model"):
+        return False
+    known = [known_targets(split) for split in (datasets.train, datasets.validation)]
+    return any(targets is None or bool((targets == IGNORED).any()) for targets in known)
 
 
 def loss_kind_of(experiment: Experiment, datasets: Datasets) -> Kind | None:
@@ -491,7 +511,9 @@ def _metrics_of(
         return {**metrics_by_name(names)}
     named = {item.short_name: _function(item, "metrics") for item in experiment.own_metrics}
     chosen = load_metrics(named or None, datasets.task, target_scale=datasets.target_scale, pairing=pairing)
-    return {"loss": mean_over_samples(loss_of(experiment, datasets, pairing))} | chosen
+    loss = loss_of(experiment, datasets, pairing)
+    adds_up = None if loss_kind_of(experiment, datasets) is None else True
+    return {"loss": Metric(loss.measure, adds_up=adds_up)} | chosen
 
 
 def _function(component: Component | None, field: str) -> Any:

@@ -14,9 +14,9 @@ import torch
 
 from workbench.experiment.federated import SPREADS
 from workbench.federated.partitions import Shards
-from workbench.models.metrics import AnyMetric, Metric, WholeMetric
+from workbench.models.metrics import AnyMetric, Metric
 from workbench.strategies.strategy import Worker
-from workbench.training.evaluation import Predictor, measure_own
+from workbench.training.evaluation import Predictor, in_parts_and_whole, measure_own, measure_whole
 from workbench.training.source import Source
 
 _ALONE = Worker()
@@ -39,8 +39,7 @@ def evaluate_clients(
     Returns:
         The value of each metric over all samples, and the spread over the clients that have samples.
     """
-    whole = {name: item for name, item in metrics.items() if isinstance(item, WholeMetric)}
-    means = {name: item for name, item in metrics.items() if isinstance(item, Metric)}
+    means, whole = in_parts_and_whole(metrics)
     parts = [
         (client, shard[first : first + batch])
         for client, shard in enumerate(shards)
@@ -48,7 +47,7 @@ def evaluate_clients(
     ]
     strategy.train(False)
     own = [
-        _measure(strategy, source, means, indices, worker, keeps=bool(whole))
+        _measure(strategy, source, means, indices, keeps=bool(whole))
         for _, indices in parts[worker.rank :: worker.num_workers]
     ]
     strategy.train(True)
@@ -59,24 +58,36 @@ def evaluate_clients(
     for index, (name, metric) in enumerate(means.items()):
         totals = np.array([numbers[index] for numbers, _ in measured])
         values[name] = metric.finish(float(totals[:, 0].sum() / totals[:, 1].sum()))
-        if name == "loss" and len(means) > 1:
+        if name == "loss" and len(metrics) > 1:
             continue
         each = [totals[clients == client].sum(axis=0) for client in np.unique(clients)]
         values |= _spread(
             name, np.array([metric.finish(float(sums[0] / sums[1])) for sums in each if sums[1]])
         )
     kept = [each for _, outputs in measured for each in outputs]
-    return values | {name: metric.compute(kept) for name, metric in whole.items()}
+    values |= measure_whole(whole, kept, worker.device)
+    functions = {name: item for name, item in whole.items() if isinstance(item, Metric)}
+    if len(metrics) > 1:
+        functions.pop("loss", None)
+    if functions:
+        of_clients = [
+            measure_whole(functions, [each for part in some for each in part], worker.device)
+            for client in np.unique(clients)
+            if (some := [measured[at][1] for at in np.flatnonzero(clients == client)])
+        ]
+        for name in functions:
+            values |= _spread(name, np.array([each[name] for each in of_clients]))
+    return values
 
 
 def _measure(
-    strategy: Predictor, source: Source, metrics: Mapping[str, Metric], indices: np.ndarray, worker: Worker,
+    strategy: Predictor, source: Source, metrics: Mapping[str, Metric], indices: np.ndarray,
     *, keeps: bool,
 ) -> tuple[list[tuple[float, float]], list[tuple[Any, Any]]]:  # fmt: skip
     """Return total and count of each metric over one batch, and its outputs where these are needed."""
     kept: list[tuple[Any, Any]] | None = [] if keeps else None
     totals, counts = measure_own(
-        strategy, source, metrics, indices, batch=len(indices), worker=_ALONE, kept=kept
+        strategy, source, metrics, indices, batch=len(indices), worker=_ALONE, kept=kept, keeps_all=keeps
     )
     return [(float(totals[name]), float(torch.as_tensor(counts[name]))) for name in metrics], kept or []
 

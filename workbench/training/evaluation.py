@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 import numpy as np
 import torch
 
+from workbench.errors import ExperimentError
+from workbench.models import parts
 from workbench.models.calls import map_tensors, output_in
 from workbench.models.metrics import AnyMetric, Metric, WholeMetric, predicted_classes
 from workbench.models.pairing import Pairing
@@ -47,33 +51,102 @@ def evaluate(
     Returns:
         The value of each metric over all samples of the split.
     """
-    whole = {name: metric for name, metric in metrics.items() if isinstance(metric, WholeMetric)}
-    means = {name: metric for name, metric in metrics.items() if isinstance(metric, Metric)}
+    means, whole = in_parts_and_whole(metrics)
     kept: list[tuple[Any, Any]] | None = [] if whole else None
     keeps_classes = whole_classes(whole)
     strategy.train(False)
     totals, counts = measure_own(
         strategy, source, means, source.all_indices, batch=batch, worker=worker, kept=kept,
-        keeps_classes=keeps_classes,
+        keeps_classes=keeps_classes, keeps_all=any(isinstance(item, Metric) for item in whole.values()),
     )  # fmt: skip
     strategy.train(True)
     values = _finish(means, totals, counts, worker)
     if kept is not None:
         # In the order of the samples: each worker measured one part of them after the other.
         gathered = [each for part in worker.group.gather(kept) for each in part]
-        values |= {name: metric.compute(gathered) for name, metric in whole.items()}
+        values |= measure_whole(whole, gathered, worker.device)
     return {name: values[name] for name in metrics}
 
 
-def whole_classes(metrics: Mapping[str, WholeMetric]) -> Pairing | None:
+def in_parts_and_whole(
+    metrics: Mapping[str, AnyMetric],
+) -> tuple[dict[str, Metric], dict[str, AnyMetric]]:
+    """Return the metrics of which parts add up, and those that need all outputs of an evaluation."""
+    means = {
+        name: item for name, item in metrics.items() if isinstance(item, Metric) and item.adds_up is True
+    }
+    return means, {name: item for name, item in metrics.items() if name not in means}
+
+
+def whole_classes(metrics: Mapping[str, AnyMetric]) -> Pairing | None:
     """Return how outputs meet targets where all of some metrics need no more than the predicted classes.
 
     Args:
         metrics: Metrics of a whole set, by name.
     """
-    if not metrics or not all(metric.reads_classes for metric in metrics.values()):
+    whole = [metric for metric in metrics.values() if isinstance(metric, WholeMetric)]
+    if not whole or len(whole) < len(metrics) or not all(metric.reads_classes for metric in whole):
         return None
-    return next(iter(metrics.values())).pairing
+    return whole[0].pairing
+
+
+def measure_whole(
+    whole: Mapping[str, AnyMetric], batches: list[tuple[Any, Any]], device: torch.device
+) -> dict[str, float]:
+    """Return the value of metrics over all outputs of an evaluation.
+
+    Args:
+        whole: The metrics.
+        batches: Outputs and targets in the order of the samples, on the CPU.
+        device: Where a function of the user's may have tensors of its own.
+
+    Raises:
+        ExperimentError: If outputs of different shapes cannot be put together for a metric that needs it.
+    """
+    values: dict[str, float] = {}
+    together: tuple[Any, Any] | None = None
+    for name, metric in whole.items():
+        if isinstance(metric, WholeMetric):
+            values[name] = metric.compute((output_in(outputs), targets) for outputs, targets in batches)
+            continue
+        fits = all(parts.is_joinable([each[side] for each in batches]) for side in (0, 1))
+        if fits or metric.adds_up is False:
+            if together is None:
+                _check_joinable(name, batches)
+                together = tuple(parts.joined([each[side] for each in batches]) for side in (0, 1))  # type: ignore
+            total, count = _measured(metric, *together, device)
+        else:
+            measured = [_measured(metric, *each, device) for each in batches]
+            total, count = (sum(each[side] for each in measured) for side in (0, 1))
+        values[name] = metric.finish(total / count if count else math.nan)
+    return values
+
+
+def _measured(metric: Metric, outputs: Any, targets: Any, device: torch.device) -> tuple[float, float]:
+    with torch.inference_mode():
+        try:
+            total, count = metric.measure(outputs, targets)
+        except RuntimeError:  # it may hold tensors on the device, such as the weights of classes
+            if device.type == "cpu":
+                raise
+            there = functools.partial(map_tensors, lambda each: each.to(device))
+            total, count = metric.measure(there(outputs), there(targets))
+    return float(total), float(count)
+
+
+def _check_joinable(name: str, batches: list[tuple[Any, Any]]) -> None:
+    """Refuse to put outputs of different shapes together."""
+    shapes = {
+        tuple(found.shape[1:]) for each in batches for found in (output_in(each[0]), each[1])[:1]
+        if isinstance(found, torch.Tensor)
+    }  # fmt: skip
+    if len(shapes) > 1:
+        raise ExperimentError(
+            f"{name} is no mean over samples, and batches of outputs have the shapes "
+            f"{' and '.join(map(str, sorted(shapes)))}, which cannot be put together",
+            field="metrics", allowed="(total, count), or a class with update and compute",
+            next_step=f"Let {name} return a total and a count, or write a class with update and compute.",
+        )  # fmt: skip
 
 
 def in_single_precision(outputs: Any) -> Any:
@@ -122,6 +195,8 @@ def _finish(
     worker: Worker,
 ) -> dict[str, float]:
     """Add up over the workers, and divide."""
+    if not metrics:
+        return {}
     sums = [totals[name].double() if name in totals else torch.zeros(()).double() for name in metrics]
     with torch.inference_mode():
         own = torch.stack(
@@ -140,6 +215,13 @@ def _finish(
     }
 
 
+def _on_cpu(values: Any) -> Any:
+    moved = map_tensors(torch.Tensor.cpu, values)
+    # Of its type, since a metric may read attributes of it.
+    is_special = isinstance(values, Mapping) and type(values) is not dict
+    return type(values)(moved) if is_special else moved  # type: ignore[call-arg]
+
+
 def measure_own(
     strategy: Predictor,
     source: Source,
@@ -150,6 +232,7 @@ def measure_own(
     worker: Worker,
     kept: list[tuple[Any, Any]] | None = None,
     keeps_classes: Pairing | None = None,
+    keeps_all: bool = False,
 ) -> tuple[dict[str, torch.Tensor], dict[str, int | torch.Tensor]]:
     """Measure metrics on one worker's part of some samples.
 
@@ -162,6 +245,7 @@ def measure_own(
         worker: Which worker this is.
         kept: Receives the outputs and targets of each batch, on the CPU.
         keeps_classes: How outputs meet targets, where it receives predicted and right classes in their place.
+        keeps_all: Whether it receives all that the model returned, not only what is compared with targets.
 
     Returns:
         By metric, a total and of how many it is; a worker without samples has no totals.
@@ -177,10 +261,10 @@ def measure_own(
             continue
         outputs = in_single_precision(outputs)
         if kept is not None:
-            pair = output_in(outputs), targets
+            pair = (outputs if keeps_all else output_in(outputs)), targets
             if keeps_classes is not None:
                 pair = predicted_classes(outputs, targets, keeps_classes, "a metric")
-            kept.append(map_tensors(torch.Tensor.cpu, pair))
+            kept.append((_on_cpu(pair[0]), _on_cpu(pair[1])))
         with torch.inference_mode():
             for name, metric in metrics.items():
                 total, count = metric.measure(outputs, targets)

@@ -20,6 +20,7 @@ from workbench.models.metrics import AnyMetric, WholeMetric, kind_read_by
 from workbench.models.own_functions import check_function, check_pairs
 from workbench.models.pairing import Kind
 from workbench.training.assembly import Parts
+from workbench.training.division import find_division, refuse_division
 from workbench.training.evaluation import in_single_precision
 from workbench.training.source import Source, WorkerBatch
 
@@ -51,6 +52,8 @@ def check_first_batch(parts: Parts) -> None:
                 _compare(parts, size - 1)
     finally:
         parts.strategy.train(True)
+    find_division(parts)
+    refuse_division(parts)
     if outputs is None:  # another worker of the replica has them
         return
     returns_loss = loss_in(outputs) is not None and not parts.pairing.returns_outputs

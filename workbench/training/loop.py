@@ -23,7 +23,7 @@ from workbench.experiment.private import EPSILON_METRIC
 from workbench.experiment.trial_value import TrialValue, find_divergence
 from workbench.models.adapters import declared_goals
 from workbench.strategies.compiling import num_compiled
-from workbench.strategies.strategy import NoiseMeasuring, RateSetting, WritableInParts
+from workbench.strategies.strategy import NoiseMeasuring, RateSetting, StepCounting, WritableInParts
 from workbench.training import checkpoint
 from workbench.training.assembly import Parts, assemble
 from workbench.training.device import HeldMemory, join_trial
@@ -97,7 +97,7 @@ class _Loop:
             and parts.privacy is None
             and isinstance(parts.strategy, NoiseMeasuring)
             and exchange_capabilities(settings.plan.exchange).is_exact,
-            mixes_samples=parts.mixes_samples,
+            mixes_samples=parts.mixes_samples or parts.loss.division == "none",
         )
         if settings.follows_noise and not self._noise.measures:
             raise ExperimentError(
@@ -124,6 +124,7 @@ class _Loop:
                 attempt=self._task.attempt,
                 plan=self._parts.settings.plan.to_json(),
                 has_blocks=self._parts.has_blocks,
+                divides_batch=self._parts.loss.division != "none",
                 goals=declared_goals(self._parts.metrics),
             )
         )
@@ -140,6 +141,7 @@ class _Loop:
         parts, window = self._parts, self._window
         strategy, profiler = parts.strategy, parts.profiler
         rate_setting = strategy if isinstance(strategy, RateSetting) else None  # too slow for each step
+        counting = strategy if parts.loss.is_counted and isinstance(strategy, StepCounting) else None
         window.start_epoch(*self._epoch_so_far)
         for batch in parts.train.ahead(self._coming_steps()):
             profiler.start_step()
@@ -158,7 +160,7 @@ class _Loop:
             self._parts.schedule.after_step()
             self._step += 1
             self._steps_of_epoch += 1
-            is_due = window.add(loss, batch.num_samples)
+            is_due = window.add(loss, batch.num_samples, counting.step_count if counting else None)
             if self._compiles:
                 self._note_compiling(loss, began_s, batch.num_samples)
             if is_due:

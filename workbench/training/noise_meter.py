@@ -38,8 +38,9 @@ class NoiseMeter:
             worker: Which worker this is.
             plan: How an optimizer step is divided.
             enabled: Whether anything is measured.
-            mixes_samples: Whether the model normalises by statistics of its batch: to cut such a batch would
-                change its gradient, so a step of one part is not measured.
+            mixes_samples: Whether the model normalises by statistics of its batch, or the loss of a batch is
+                not that of its parts: to cut such a batch would change its gradient, so a step of one part is
+                not measured.
         """
         self._worker = worker
         self._global_batch = plan.global_batch

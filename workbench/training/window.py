@@ -19,7 +19,7 @@ class Reading(NamedTuple):
     """What all workers know once they have added up their windows."""
 
     mean_loss: float
-    """Over the samples of the window."""
+    """Over the samples of the window, or what the loss counts of them."""
     is_due: bool
     """Whether the window is old enough for a report."""
     is_requested: bool
@@ -38,37 +38,39 @@ class Window:
         # One sum over the epoch, step by step, that readings never cut: when one happens depends on the
         # clock, and the mean over an epoch must not.
         self._own_epoch_sum = 0.0
-        self._unread: list[tuple[Tensor, int]] = []
-        self._num_epoch_samples = 0
-        self._seen_epoch_sum = 0.0
-        self._loss_sum = 0.0
+        self._unread: list[tuple[Tensor, int | Tensor]] = []
+        self._epoch_count = 0.0
+        self._seen_epoch_sum = self._seen_epoch_count = 0.0
+        self._loss_sum = self._loss_count = 0.0
         self._num_samples = self._num_untimed = 0
         self._num_steps = 0
         self._steps_to_reading = 1
         self._started_s = perf_counter()
 
-    def start_epoch(self, loss_sum: float = 0.0, num_samples: int = 0) -> None:
+    def start_epoch(self, loss_sum: float = 0.0, count: float = 0.0) -> None:
         """Reset the mean over an epoch; the window continues. The last epoch must have been read.
 
         Args:
             loss_sum: What `epoch_so_far` returned where the epoch continues after an interruption.
-            num_samples: The samples that it covers.
+            count: What it is the sum of: samples, or what the loss counts.
         """
         self._own_epoch_sum = loss_sum if self._worker.rank == 0 else 0.0
-        self._num_epoch_samples, self._seen_epoch_sum = num_samples, loss_sum
+        self._epoch_count = self._seen_epoch_count = count
+        self._seen_epoch_sum = loss_sum
 
-    def add(self, loss: Tensor, num_samples: int) -> bool:
+    def add(self, loss: Tensor, num_samples: int, count: Tensor | None = None) -> bool:
         """Add a step.
 
         Args:
             loss: This worker's share of the mean loss of the step.
             num_samples: Samples of the step over all workers.
+            count: What the loss of the step counts over all workers; None where that is its samples.
 
         Returns:
             Whether a reading is due.
         """
-        self._unread.append((loss, num_samples))  # to add it now would take a kernel a step
-        self._num_epoch_samples += num_samples
+        # To add it now would take a kernel a step.
+        self._unread.append((loss, num_samples if count is None else count))
         self._num_samples += num_samples
         self._num_steps += 1
         self._steps_to_reading -= 1
@@ -89,16 +91,19 @@ class Window:
         shared = torch.tensor(own, dtype=torch.float64, device=self._worker.device)
         epoch_sum, steps_to_reading, due, requested = self._worker.group.total(shared).tolist()
         self._loss_sum += epoch_sum - self._seen_epoch_sum
-        self._seen_epoch_sum = epoch_sum
+        self._loss_count += self._epoch_count - self._seen_epoch_count
+        self._seen_epoch_sum, self._seen_epoch_count = epoch_sum, self._epoch_count
         self._steps_to_reading = max(1, round(steps_to_reading))
-        return Reading(self._loss_sum / max(self._num_samples, 1), due > 0, requested > 0)
+        return Reading(self._loss_sum / (self._loss_count or 1.0), due > 0, requested > 0)
 
     def _add_unread(self) -> float:
         """Return this worker's sum over the epoch; its losses come from the device together."""
         if self._unread:
             losses = torch.stack([loss for loss, _ in self._unread]).reshape(-1).tolist()
-            for loss, (_, num_samples) in zip(losses, self._unread, strict=True):
-                self._own_epoch_sum += loss * num_samples
+            counts = _numbers([count for _, count in self._unread])
+            for loss, count in zip(losses, counts, strict=True):
+                self._own_epoch_sum += loss * count
+                self._epoch_count += count
             self._unread.clear()
         return self._own_epoch_sum
 
@@ -108,12 +113,12 @@ class Window:
         self._num_untimed += num_samples
 
     def epoch_mean(self) -> float:
-        """Return the mean loss over the samples of the epoch, as of the last reading."""
-        return self._seen_epoch_sum / max(self._num_epoch_samples, 1)
+        """Return the mean loss of the epoch, as of the last reading."""
+        return self._seen_epoch_sum / (self._seen_epoch_count or 1.0)
 
-    def epoch_so_far(self) -> tuple[float, int]:
-        """Return the sum of the losses of the epoch and its samples, as of the last reading."""
-        return self._seen_epoch_sum, self._num_epoch_samples
+    def epoch_so_far(self) -> tuple[float, float]:
+        """Return the sum of the losses of the epoch and what it counts, as of the last reading."""
+        return self._seen_epoch_sum, self._seen_epoch_count
 
     def close(self) -> float | None:
         """Begin a new window.
@@ -123,7 +128,8 @@ class Window:
         """
         now_s, num_timed = perf_counter(), self._num_samples - self._num_untimed
         samples_per_s = num_timed / max(now_s - self._started_s, 1e-9) if num_timed else None
-        self._loss_sum, self._num_samples, self._num_untimed, self._num_steps = 0.0, 0, 0, 0
+        self._loss_sum = self._loss_count = 0.0
+        self._num_samples, self._num_untimed, self._num_steps = 0, 0, 0
         self._started_s = now_s
         return samples_per_s
 
@@ -135,3 +141,11 @@ class Window:
             yield
         finally:
             self._started_s += perf_counter() - paused_s
+
+
+def _numbers(counts: list[int | Tensor]) -> list[float]:
+    """Return what steps count, which comes from the device together."""
+    tensors = [each for each in counts if isinstance(each, Tensor)]
+    if len(tensors) == len(counts):
+        return torch.stack(tensors).double().tolist()
+    return [float(each) for each in counts]

@@ -1,0 +1,229 @@
+"""A batch in parts equals the whole: other losses are refused, and metrics are those of all outputs."""
+
+from __future__ import annotations
+
+import functools
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import f1_score, r2_score, roc_auc_score
+from torch import Tensor, nn
+from torch.nn import functional
+
+from tests.services.process_group import run_together
+from tests.training.test_first_batch import experiment
+from workbench.data.splits import ArraySplit
+from workbench.events import TrialEnded, TrialPlanned, TrialReported
+from workbench.models.adapters import load_metrics
+from workbench.strategies.group import Group
+from workbench.strategies.strategy import Worker
+from workbench.training import TrialTask, run_trial
+from workbench.training.evaluation import evaluate
+from workbench.training.source import Source
+
+NUM_VALIDATION = 20
+GENERATOR = torch.Generator().manual_seed(0)
+INPUTS = torch.randn(60, 6, generator=GENERATOR)
+CLASSES = (INPUTS[:, 0] > 0).long() + (INPUTS[:, 1] > 0).long()
+PADDED = torch.where(torch.arange(60) % 3 == 0, -100, CLASSES)
+PADDED[:9] = -100
+WEIGHTS = torch.tensor([0.1, 1.0, 5.0])
+
+
+def plain(outputs: Tensor, targets: Tensor) -> Tensor:
+    return functional.cross_entropy(outputs, targets)
+
+
+def weighted(outputs: Tensor, targets: Tensor) -> Tensor:
+    return functional.cross_entropy(outputs, targets, weight=WEIGHTS)
+
+
+def weighted_in_parts(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    return functional.cross_entropy(outputs, targets, weight=WEIGHTS, reduction="sum"), WEIGHTS[targets].sum()
+
+
+def without_class_0(outputs: Tensor, targets: Tensor) -> Tensor:
+    return functional.cross_entropy(outputs, targets, ignore_index=0)
+
+
+def summed(outputs: Tensor, targets: Tensor) -> Tensor:
+    return functional.cross_entropy(outputs, targets, reduction="sum")
+
+
+def root(outputs: Tensor, targets: Tensor) -> Tensor:
+    return functional.mse_loss(outputs, functional.one_hot(targets, 3).float()).sqrt()
+
+
+def contrastive(outputs: Tensor, targets: Tensor) -> Tensor:
+    return functional.cross_entropy(outputs @ outputs.T, torch.arange(len(outputs)))
+
+
+def pinball(outputs: Tensor, targets: Tensor) -> Tensor:
+    error = targets - outputs[:, 0]
+    return torch.maximum(0.9 * error, -0.1 * error).mean()
+
+
+def run(
+    folder: Path, loss: Any, accumulation: int, targets: Tensor = CLASSES
+) -> tuple[TrialEnded, list[Any]]:
+    """Train 2 epochs with global batches of 16, the last of which has 8 samples."""
+    folder.mkdir()
+    objects, events = folder / "objects", []
+    objects.mkdir()
+    size = 16 // accumulation
+    asked = experiment(
+        targets, num_outputs=3, model=model, training=TRAINING, loss=loss,
+        plan={"micro_batch": size, "accumulation": accumulation},
+    )  # fmt: skip
+    for sha256, payload in asked.payloads().items():
+        (objects / sha256).write_bytes(payload)
+    task = TrialTask(
+        str(folder), 0, 0, asked.model_dump_json(), objects=str(objects), folder=str(folder / "trial")
+    )
+    return run_trial(task, lambda event: bool(events.append(event))), events
+
+
+TRAINING = {"epochs": 2, "global_batch": 16, "lr": 0.3, "optimizer": "sgd", "schedule": "constant"}
+
+
+def model(_config: Any) -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Linear(6, 3)
+
+
+def last_values(events: list[Any]) -> dict[str, float]:
+    return [each.values for each in events if isinstance(each, TrialReported) and "val_loss" in each.values][
+        -1
+    ]
+
+
+@pytest.mark.parametrize(
+    "loss", [weighted, without_class_0, summed, root, contrastive, nn.CrossEntropyLoss(WEIGHTS)]
+)
+def test_a_loss_that_differs_in_parts_refuses_accumulation_and_states_the_form_that_does_not(
+    loss: Any, tmp_path: Path
+) -> None:
+    ended, events = run(tmp_path / "whole", loss, 1)
+    assert ended.state == "complete"
+    [planned] = [each for each in events if isinstance(each, TrialPlanned)]
+    assert planned.divides_batch is False
+    ended, _ = run(tmp_path / "parts", loss, 4)
+    assert ended.state == "failed"
+    assert "plan.accumulation" in str(ended.message)
+    assert "total and its count" in str(ended.message)
+
+
+@pytest.mark.parametrize(
+    ("loss", "targets"),
+    [(plain, CLASSES), (weighted_in_parts, CLASSES), (pinball, CLASSES), (plain, PADDED), (None, PADDED)],
+)
+def test_a_loss_that_adds_up_trains_the_same_for_every_micro_batch(
+    loss: Any, targets: Tensor, tmp_path: Path
+) -> None:
+    found = []
+    for accumulation in (1, 2, 8):
+        ended, events = run(tmp_path / str(accumulation), loss, accumulation, targets)
+        assert ended.state == "complete", ended.message
+        found.append(last_values(events))
+    for each in found[1:]:
+        assert each == pytest.approx(found[0], rel=1e-5)
+
+
+def test_the_loss_of_an_evaluation_is_that_of_all_its_samples(tmp_path: Path) -> None:
+    """A training with rate 0 leaves the model as it is, so that torch can be asked."""
+    for name, loss in {"whole": weighted, "counted": weighted_in_parts}.items():
+        TRAINING["lr"] = 1e-12
+        try:
+            _, events = run(tmp_path / name, loss, 1)
+        finally:
+            TRAINING["lr"] = 0.3
+        outputs = model(None)(INPUTS_OF_FIRST_BATCH[40:])
+        expected = weighted(outputs, CLASSES[40:]).item()
+        assert last_values(events)["val_loss"] == pytest.approx(expected, rel=1e-6)
+
+
+INPUTS_OF_FIRST_BATCH = torch.randn(60, 6, generator=torch.Generator().manual_seed(0))
+
+
+# Metrics: outputs are the inputs themselves, in an order that makes parts differ.
+SCORES = np.sort(np.random.default_rng(0).normal(size=37)).astype(np.float32)
+LABELS = (SCORES + np.random.default_rng(1).normal(size=37) > 0.6).astype(np.int64)
+NUMBERS = (SCORES + np.random.default_rng(2).normal(size=37)).astype(np.float32)
+
+
+def auc(outputs: Tensor, targets: Tensor) -> float:
+    return float(roc_auc_score(targets > 0.5, outputs[:, 0]))
+
+
+def f1(outputs: Tensor, targets: Tensor) -> float:
+    return float(f1_score(targets > 0.5, outputs[:, 0] > 0.7))
+
+
+def r2(outputs: Tensor, targets: Tensor) -> float:
+    return float(r2_score(targets, outputs[:, 0]))
+
+
+def correlation(outputs: Tensor, targets: Tensor) -> Tensor:
+    return torch.corrcoef(torch.stack([outputs[:, 0], targets.float()]))[0, 1]
+
+
+def median_error(outputs: Tensor, targets: Tensor) -> Tensor:
+    return (outputs[:, 0] - targets).abs().median()
+
+
+def geometric_mean(outputs: Tensor, targets: Tensor) -> Tensor:
+    return (outputs[:, 0] - targets).abs().clamp(min=1e-3).log().mean().exp()
+
+
+def root_mean(outputs: Tensor, targets: Tensor) -> Tensor:
+    return (outputs[:, 0] - targets).square().mean().sqrt()
+
+
+def largest(outputs: Tensor, targets: Tensor) -> tuple[Tensor, int]:
+    """Return what is stated as a total and a count, and does not add up."""
+    return (outputs[:, 0] - targets).abs().max() * len(targets), len(targets)
+
+
+FUNCTIONS: list[Any] = [auc, f1, r2, correlation, median_error, geometric_mean, root_mean, largest]
+
+
+class Identity:
+    def predict(self, inputs: Any) -> Any:
+        return inputs
+
+    def train(self, mode: bool) -> None:
+        pass
+
+
+def measure(rank: int, num_workers: int, meeting: str | None, batches: tuple[int, ...]) -> list[Any]:
+    group = Group(rank, num_workers, None, meeting)
+    metrics = load_metrics({each.__name__: each for each in FUNCTIONS}, "regression")
+    worker, results = Worker(rank, num_workers, group=group), []
+    for targets in (NUMBERS, LABELS):
+        source = Source(ArraySplit(SCORES[:, None], targets), torch.device("cpu"))
+        results += [evaluate(Identity(), source, metrics, batch=each, worker=worker) for each in batches]
+    group.close()
+    return results
+
+
+def expected(targets: np.ndarray) -> dict[str, float]:
+    outputs, wanted = torch.from_numpy(SCORES[:, None]), torch.from_numpy(targets)
+    found = {each.__name__: each(outputs, wanted) for each in FUNCTIONS}
+    found["largest"] = np.abs(SCORES - targets).max()
+    return {name: float(value) for name, value in found.items()}
+
+
+@pytest.mark.parametrize("num_workers", [1, 3])
+def test_a_metric_is_that_of_all_outputs_for_every_batch_and_number_of_workers(num_workers: int) -> None:
+    batches = (37, 8, 1)
+    function = functools.partial(measure, batches=batches)
+    found = [function(0, 1, None)] if num_workers == 1 else run_together(measure, num_workers, batches)
+    for results in found:
+        for index, result in enumerate(results):
+            targets = (NUMBERS, LABELS)[index // len(batches)]
+            assert result == pytest.approx(expected(targets), rel=1e-6)
+            assert not any(math.isnan(value) for value in result.values())

@@ -1,0 +1,323 @@
+"""Whether the loss of a trial stays the same however a batch is divided: found out before the first step.
+
+The outputs of a few samples are computed once, without gradients, and the loss is applied to all of them and
+to their parts. Random generators, statistics of the model and its mode are left as they are. What parts of a
+batch must equal is decided in `models.parts`.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import functools
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from workbench.data.draws import RandomStates
+from workbench.data.known_targets import known_targets
+from workbench.data.ordered import OrderedSplit
+from workbench.errors import ExperimentError
+from workbench.models import parts as rules
+from workbench.models.calls import loss_in, map_tensors, output_in
+from workbench.models.metrics import Metric
+from workbench.models.pairing import IGNORED
+from workbench.training.assembly import Parts
+from workbench.training.evaluation import in_single_precision
+from workbench.training.source import WorkerBatch
+
+NUM_SAMPLES = 16
+"""Samples that are computed, where the loss is the user's own."""
+MAX_HELD_BYTES = 256 << 20
+"""Outputs of an evaluation up to this size are kept for metrics of the user's own, whatever was seen."""
+_MAX_CLASSES = 64
+EXACT_FORM = "return losses.sum(), len(losses)"
+
+
+def find_division(parts: Parts) -> None:
+    """Find out by what parts of a batch count, and which metrics need all outputs of an evaluation.
+
+    Args:
+        parts: Everything that the loop of the trial needs; its loss and its metrics learn what was found.
+    """
+    if parts.makes_own_steps:
+        return
+    functions = [
+        name for name, item in parts.metrics.items() if isinstance(item, Metric) and item.adds_up is None
+    ]
+    # Only workers that hold the end of the model have seen outputs.
+    returns_outputs = any(parts.worker.group.gather(parts.pairing.returns_outputs))
+    may_be_returned = parts.loss.takes_returned and not returns_outputs
+    if not functions and parts.loss_kind is not None and not may_be_returned:
+        return  # all of them are the workbench's own
+    with _unchanged(parts):
+        own = _seen(parts, functions, may_be_returned)
+    seen = [each for each in parts.worker.group.gather(own) if each is not None]
+    divisions = [each.division for each in seen if each.division is not None]
+    if divisions:
+        # Replicas see other samples: what one of them refutes is refuted.
+        parts.loss.division = max(divisions, key=_SPECIALITY.index)
+    verdicts = {name: [each.adds_up[name] for each in seen if name in each.adds_up] for name in functions}
+    for name in functions:
+        verdict = _common(verdicts[name])
+        if name == "loss":
+            verdict = False if parts.loss.division == "none" else None
+            if any(each.is_returned for each in seen):
+                verdict = True  # parts of what the model computes cannot be put together
+        metric = parts.metrics[name]
+        parts.metrics[name] = dataclasses.replace(metric, adds_up=verdict)  # type: ignore[call-arg]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Seen:
+    """What one worker has seen."""
+
+    division: rules.Division | None
+    adds_up: dict[str, bool | None]
+    is_returned: bool
+
+
+def _seen(parts: Parts, functions: list[str], may_be_returned: bool) -> _Seen | None:
+    size = min(NUM_SAMPLES, len(parts.validation))
+    try:
+        outputs, targets = _predicted(parts, _chosen(parts, size))
+    except torch.OutOfMemoryError:
+        raise
+    except Exception:  # of the model: the training meets it where it belongs
+        return None
+    if outputs is None or size < 2:
+        return None
+    is_returned = may_be_returned and loss_in(outputs) is not None
+    division: rules.Division | None = None
+    if is_returned:
+        division = _division_of_model(parts, size)
+    elif parts.loss_kind is None:
+        division = _division(parts, outputs, targets)
+    names = [name for name in functions if name != "loss"]
+    return _Seen(division, {name: _adds_up(parts, name, outputs, targets) for name in names}, is_returned)
+
+
+def _common(verdicts: list[bool | None]) -> bool | None:
+    if False in verdicts:
+        return False
+    return True if verdicts and None not in verdicts else None
+
+
+_SPECIALITY: list[rules.Division] = ["samples", "targets", "next_targets", "counts", "none"]
+
+
+def refuse_division(parts: Parts) -> None:
+    """Refuse a plan that divides a loss of which the parts are not the whole.
+
+    Args:
+        parts: What `find_division` was called with.
+
+    Raises:
+        ExperimentError: If it does; the message states the form that makes such a loss exact.
+    """
+    states_count = parts.loss.division == "counts" and parts.loss_kind is None
+    if parts.loss.division != "none" and not (states_count and parts.privacy is not None):
+        return
+    plan, is_federated = parts.settings.plan, parts.settings.federated is not None
+    if parts.privacy is not None:
+        raise _refusal("a private training computes it of each sample by itself", "training.private", None)
+    if plan.accumulation > 1:
+        raise _refusal(
+            f"plan.accumulation {plan.accumulation} computes it of {plan.micro_batch} samples at a time",
+            "plan.accumulation", "1",
+        )  # fmt: skip
+    if plan.replicas > 1 and not is_federated:
+        raise _refusal(
+            f"plan.workers {plan.workers} computes it of the samples of each worker by itself",
+            "plan.workers", "1",
+        )  # fmt: skip
+
+
+def _refusal(what: str, field: str, allowed: str | None) -> ExperimentError:
+    return ExperimentError(
+        f"the loss of a batch is not the mean of the losses of its parts, and {what}: "
+        "the training would be another one",
+        field=field, allowed=allowed,
+        next_step="Let the loss return its total and its count, which are added up over the whole step and "
+        f"only then divided, such as `{EXACT_FORM}`, or with weights "
+        "`return (weights * losses).sum(), weights.sum()`. A loss that has no such form, such as one that "
+        "compares the samples of a batch with each other, needs the whole batch on one worker at once.",
+    )  # fmt: skip
+
+
+def _unchanged(parts: Parts) -> Any:
+    return _Unchanged(parts)
+
+
+class _Unchanged:
+    """Predicting leaves generators and the mode of the model as they were."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        device = parts.worker.device
+        self._states = RandomStates(0).in_use()
+        self._device_states = torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
+
+    def __enter__(self) -> None:
+        self._device_states.__enter__()
+        self._states.__enter__()
+        self._parts.strategy.train(False)
+
+    def __exit__(self, *error: Any) -> None:
+        self._parts.strategy.train(True)
+        self._states.__exit__(*error)
+        self._device_states.__exit__(*error)
+
+
+def _chosen(parts: Parts, size: int) -> np.ndarray:
+    """Return samples that differ: of each class where classes are known, and from all over the split."""
+    split, num = parts.datasets.validation, len(parts.validation)
+    if isinstance(split, OrderedSplit):
+        return np.arange(size)
+    spread = np.unique(np.linspace(0, num - 1, size).astype(int))
+    targets = known_targets(split)
+    if targets is None or targets.ndim != 1 or targets.dtype.kind not in "iub":
+        return spread
+    _, firsts = np.unique(targets, return_index=True)
+    rest = [index for index in spread if index not in set(firsts[: size // 2])]
+    return np.sort(np.array([*firsts[: size // 2], *rest][:size]))
+
+
+def _predicted(parts: Parts, indices: np.ndarray) -> tuple[Any, Any]:
+    """Return outputs and targets of some samples; None for both where another worker has them."""
+    source = parts.validation
+    size = min(parts.settings.plan.micro_batch, len(indices))
+    batches = []
+    batch = WorkerBatch(source, indices, micro_batch=max(1, size))
+    for inputs, targets, _ in (each for whole in source.ahead([batch]) for each in whole):
+        outputs = parts.strategy.predict(inputs)
+        if outputs is not None:
+            batches.append((in_single_precision(outputs), targets))
+    if not batches:
+        return None, None
+    outputs, targets = (rules.joined([each[side] for each in batches]) for side in (0, 1))
+    return outputs, targets
+
+
+def _division(parts: Parts, outputs: Any, targets: Any) -> rules.Division | None:
+    function = _own_copy(parts.loss.function)
+    if not _is_decided(function, outputs, targets):
+        return None
+    return rules.division_shown_by(list(_evidence(parts, function, outputs, targets)))
+
+
+def _adds_up(parts: Parts, name: str, outputs: Any, targets: Any) -> bool | None:
+    """Return whether parts of an evaluation add up; None where its outputs are small enough to be kept."""
+    metric = parts.metrics[name]
+    assert isinstance(metric, Metric)
+    found = output_in(outputs)
+    per_sample = found.nbytes / max(len(found), 1) if isinstance(found, Tensor) and found.ndim else 0.0
+    pieces = list(_evidence(parts, metric.measure, outputs, targets, by_targets=False))
+    if any(not piece.supports("counts") for piece in pieces):
+        return False
+    return True if pieces and per_sample * len(parts.validation) > MAX_HELD_BYTES else None
+
+
+def _evidence(
+    parts: Parts, function: Callable[[Any, Any], Any], outputs: Any, targets: Any, *, by_targets: bool = True
+) -> Iterator[rules.Evidence]:
+    with torch.no_grad():
+        pool = _pool(parts, targets)
+        for some_outputs, some_targets in rules.variants(outputs, targets, pool):
+            yield from rules.evidence_on(function, some_outputs, some_targets) or ()
+        may_leave_out = by_targets and pool is not None and leaves_out(parts)
+        if not may_leave_out or bool((targets == IGNORED).any()):
+            return
+        # On the CPU: a GPU may not survive a class that a function does not know.
+        on_cpu = functools.partial(map_tensors, Tensor.cpu)
+        yield from rules.evidence_on(function, on_cpu(outputs), rules.masked(on_cpu(targets))) or ()
+
+
+def leaves_out(parts: Parts) -> bool:
+    """Return whether some targets of the trial are left out by losses, or may be."""
+    from workbench.training.assembly import leaves_out_targets
+
+    return leaves_out_targets(parts.datasets)
+
+
+def _pool(parts: Parts, targets: Any) -> Tensor | None:
+    """Return the class numbers that targets have; None where they have none."""
+    if not isinstance(targets, Tensor) or not targets.ndim:
+        return None
+    if targets.is_floating_point() and not bool((targets == targets.round()).all()):
+        return None
+    known = known_targets(parts.datasets.validation)
+    numbers = targets.cpu() if known is None else torch.as_tensor(np.unique(known)[: 4 * _MAX_CLASSES])
+    numbers = numbers.unique()
+    return numbers[numbers != IGNORED][:_MAX_CLASSES]
+
+
+def _is_decided(function: Callable[[Any, Any], Any], outputs: Any, targets: Any) -> bool:
+    """Return whether a loss returns the same twice: of one that draws at random nothing can be told."""
+    try:
+        with torch.no_grad():
+            values = [function(outputs, targets) for _ in range(2)]
+        numbers = [float(each[0]) if isinstance(each, tuple) else float(each) for each in values]
+    except Exception:  # the first step states it where it belongs
+        return False
+    return numbers[0] == numbers[1]
+
+
+def _own_copy(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """Return a loss whose state, such as a running mean, is not that of the training."""
+    inner = inspect.unwrap(function)
+    if not isinstance(inner, nn.Module):
+        return function
+    return copy.deepcopy(inner)
+
+
+def _division_of_model(parts: Parts, size: int) -> rules.Division | None:
+    """Return by what parts of a loss count that the model computes, for which it is called for each part."""
+    indices = _chosen(parts, size)
+    indices = indices[: max(2, min(len(indices), parts.settings.plan.micro_batch))]
+    num = len(indices)
+    pieces = []
+    for is_masked in (False, True):
+        inputs, targets = parts.validation.fetch(indices)
+        if is_masked:
+            if not isinstance(targets, Tensor) or targets.is_floating_point() or not leaves_out(parts):
+                break
+            if bool((targets == IGNORED).any()):
+                break
+            changed = rules.masked(targets)
+            inputs = _with(inputs, targets, changed)
+            if inputs is None:
+                break
+            targets = changed
+        whole = _returned(parts, inputs)
+        if whole is None:
+            return None
+        if whole != whole:
+            continue
+        for sizes in rules.sizes_of_parts(num):
+            values = [(_returned(parts, each), None) for each in rules.cut(inputs, sizes)]
+            pieces.append(rules.evidence_of(whole, values, rules.cut(targets, sizes), sizes, 1.0))  # type: ignore
+    return rules.division_shown_by(pieces) if pieces else None
+
+
+def _returned(parts: Parts, inputs: Any) -> float | None:
+    outputs = parts.strategy.predict(inputs)
+    found = None if outputs is None else loss_in(outputs)
+    return None if found is None else float(found)
+
+
+def _with(inputs: Any, targets: Tensor, changed: Tensor) -> Any:
+    """Return inputs in which the targets are replaced; None where they are not known to be among them."""
+    if isinstance(inputs, dict):
+        return inputs | {"labels": changed} if _is_same(inputs.get("labels"), targets) else None
+    if isinstance(inputs, tuple) and _is_same(inputs[-1], targets):
+        return (*inputs[:-1], changed)
+    return None
+
+
+def _is_same(values: Any, targets: Tensor) -> bool:
+    return isinstance(values, Tensor) and values.shape == targets.shape and torch.equal(values, targets)
