@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from workbench.events import TrialEnded, TrialProposed
 from workbench.experiment import Experiment
 from workbench.history import History
-from workbench.history.certainty import Certainty, certainty_of, noise_of, shrink, survivors
+from workbench.history.certainty import Certainty, certainty_of, describe_luck, noise_of, shrink, survivors
 
 _VALUES = st.floats(-100, 100)
 
@@ -44,6 +44,23 @@ def known(history: History) -> Certainty:
 def test_nothing_is_stated_where_nothing_was_trained_twice() -> None:
     assert certainty_of(history_of([[0.1], [0.3], [0.2]])) is None
     assert certainty_of(history_of([])) is None
+
+
+def test_of_configurations_that_were_trained_once_the_lead_and_the_cost_of_knowing_more_are_stated() -> None:
+    assert describe_luck(history_of([[0.1], [0.5], [0.25], [0.2]])) == (
+        "It leads the second best, 0.25, by 0.25. Each configuration was trained once, so this may be luck: "
+        "confirm.best=3 would train the best 3 again, with at most 12 trainings"
+    )
+    assert (describe_luck(history_of([[0.5], [0.5]])) or "").startswith("The second best has 0.5, too. ")
+    lowest = history_of([[1.0], [0.25], [0.75]], objectives=[{"metric": "score", "goal": "minimize"}])
+    assert (describe_luck(lowest) or "").startswith("It leads the second best, 0.75, by 0.5. ")
+
+
+def test_nothing_is_said_of_luck_where_there_is_nothing_to_compare_or_the_noise_is_known() -> None:
+    assert describe_luck(history_of([])) is None
+    assert describe_luck(history_of([[0.5]])) is None
+    repeated = history_of([[0.9, 0.5], [0.2, 0.3]])
+    assert describe_luck(repeated) == known(repeated).describe()
 
 
 def test_the_expected_value_rests_on_the_trainings_after_the_choice() -> None:

@@ -10,16 +10,18 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean
+from statistics import fmean, median
 from typing import TYPE_CHECKING
 
-from workbench.formatting import counted_noun, format_count, format_number, format_range
+from workbench.formatting import counted_noun, format_count, format_duration, format_number, format_range
 
 if TYPE_CHECKING:
     from workbench.history.history import History
 
 INTERVAL = 0.9
 """The probability with which the expected value lies in its interval."""
+_NUM_CONFIRMED = 3
+"""How many of the best are trained again where the experiment does not say."""
 MIN_DEGREES = 3
 """Degrees of freedom of the noise before a configuration leaves the race: two values may agree by chance."""
 
@@ -209,6 +211,47 @@ def certainty_of(history: History) -> Certainty | None:
         is_retrained=bool(later),
         num_compared=len(rivals),
         chance=max(0.0, 1.0 - math.fsum(1.0 - chance for chance in chances)),
+    )
+
+
+def describe_luck(history: History) -> str | None:
+    """Return how sure the best result is, as sentences without the last full stop.
+
+    Where no configuration was trained twice, nothing is known of the noise. Then it is said by how much the
+    best one leads, and what it costs to learn whether it was lucky.
+
+    Args:
+        history: The run.
+
+    Returns:
+        None where nothing can be said: with several objectives, a result of AutoML, fewer than two complete
+        configurations, or trials that go on from one another.
+    """
+    if (certainty := certainty_of(history)) is not None:
+        return certainty.describe()
+    best, experiment = history.best(), history.experiment
+    if best is None or len(history.objectives) > 1 or history.result is not None:
+        return None
+    if history.replay_of is not None or experiment.repeats > 1 or experiment.sampler.kind.is_population:
+        return None
+    groups = _trainings(history)
+    groups.pop(best.configuration, None)
+    if not groups:
+        return None
+    objective = history.objectives[0]
+    choose = min if objective.goal == "minimize" else max
+    second = choose(value for values in groups.values() for value in values.values())
+    value = best.values[objective.metric]
+    lead = f"It leads the second best, {format_number(second)}, by {format_number(abs(value - second))}"
+    if value == second:
+        lead = f"The second best has {format_number(second)}, too"
+    num_best = min(experiment.confirm.best or _NUM_CONFIRMED, len(groups) + 1)
+    num = num_best * (experiment.confirm.trainings - experiment.repeats)
+    times_s = [trial.duration_s for trial in history.in_state("complete") if trial.duration_s]
+    duration = f", about {format_duration(num * median(times_s))} of training" if times_s else ""
+    return (
+        f"{lead}. Each configuration was trained once, so this may be luck: confirm.best={num_best} would "
+        f"train the best {num_best} again, with at most {format_count(num, 'training')}{duration}"
     )
 
 

@@ -27,7 +27,7 @@ from workbench.formatting import (
     format_params,
     format_time,
 )
-from workbench.history.certainty import certainty_of
+from workbench.history.certainty import describe_luck
 from workbench.history.compression import is_compression
 from workbench.history.lineage import describe_continued
 from workbench.history.privacy import spent_privacy
@@ -189,8 +189,8 @@ def _answer(run: RunData, ways_on: Sequence[Suggestion]) -> str:
 
 
 def _certainty(run: RunData) -> str:
-    certainty = certainty_of(run.history)
-    return "" if certainty is None else f"<p>{text(certainty.describe())}.</p>"
+    luck = describe_luck(run.history)
+    return "" if luck is None else f"<p>{text(luck)}.</p>"
 
 
 def _front_answer(run: RunData) -> str:
