@@ -16,6 +16,7 @@ from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, Seque
 from tests.builders.structured import Stream, numbers, weighted
 from workbench.data import Datasets, load
 from workbench.data.foreign import as_split
+from workbench.data.ordered import SampledSplit
 from workbench.data.preview import preview
 from workbench.errors import DataError, ExperimentError
 from workbench.training.source import Source, WorkerBatch
@@ -146,3 +147,16 @@ def test_named_inputs_are_shown_by_name() -> None:
     assert list(seen["samples"][0]["cells"]) == ["features", "labels", "name"]
     assert seen["samples"][0]["cells"]["features"].startswith("[6]: ")
     assert sum(seen["class_counts"]) == 50
+
+
+@pytest.mark.parametrize("settings", [{"drop_last": True}, {"worker_init_fn": print}])
+def test_arguments_of_a_loader_that_are_not_followed_are_refused_by_name(settings: dict[str, Any]) -> None:
+    loader = DataLoader([(1.0, 2.0)] * 4, batch_size=2, **settings)  # type: ignore[arg-type]
+    with pytest.raises(DataError, match=next(iter(settings))):
+        as_split(loader, {}, part="train", name="own")
+
+
+def test_the_generator_of_a_loader_that_shuffles_decides_the_order() -> None:
+    generator = torch.Generator()
+    loader = DataLoader([(1.0, 2.0)] * 4, shuffle=True, generator=generator)  # type: ignore[arg-type]
+    assert isinstance(as_split(loader, {}, part="train", name="own"), SampledSplit)

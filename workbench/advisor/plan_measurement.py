@@ -146,7 +146,7 @@ class PlanMeasurer:
         decided = PartialPlan()
         found = self._probe(workers, [decided], params)[0]
         is_divisible = all(is_open(self._experiment, name) for name in ("micro_batch", "accumulation"))
-        while not found.fits and is_divisible and self._has_time:
+        while not found.fits and is_divisible and found.divides_batch is not False and self._has_time:
             smaller = smaller_micro_batch(PartialPlan.from_json(found.plan))  # as a trial would divide it
             if smaller is None:
                 break
@@ -199,7 +199,12 @@ class PlanMeasurer:
             options["loaders"] = loader_numbers(reference, self._around.free_cores)
         if is_open(self._experiment, "recompute"):
             options["recompute"] = (*options["recompute"], *self._kept_sizes())
-        return dataclasses.replace(choices, options=options)
+        choices = dataclasses.replace(choices, options=options)
+        if reference.divides_batch is not False:
+            return choices
+        # A step must be made of one micro batch, as the loss of a batch is not that of its parts.
+        alone = tuple(number for number in choices.workers if number == 1)
+        return dataclasses.replace(choices, accumulations=(1,), workers=alone or choices.workers)
 
     def _kept_sizes(self) -> Iterator[str]:
         """Yield what a forward pass may keep where little is computed again, if that is known."""

@@ -38,6 +38,7 @@ def as_split(dataset: Any, options: Mapping[str, Any], *, part: str, name: str) 
     torch_data = sys.modules.get("torch.utils.data")
     gather: Collate = collate
     if torch_data is not None and isinstance(dataset, torch_data.DataLoader):
+        _refuse_ignored(dataset, f"{part} of {name}")
         gather = _gathering(dataset.collate_fn, torch_data)
         own_order = _sampler_of(dataset, torch_data, f"{part} of {name}")
         dataset = dataset.dataset
@@ -96,6 +97,22 @@ def _stream(dataset: Any, options: Mapping[str, Any], gather: Collate, *, part: 
     return StreamSplit(dataset, length, gather, repeats=part == "train")
 
 
+def _refuse_ignored(loader: Any, whose: str) -> None:
+    """Refuse arguments of a loader that would change the training and are not followed."""
+    if loader.drop_last:
+        raise DataError(
+            f"{whose} has drop_last=True, but every sample is used: the last batch of an epoch is smaller",
+            field="data",
+            next_step="Leave drop_last out. To use fewer samples, leave them out of the data set.",
+        )  # fmt: skip
+    if loader.worker_init_fn is not None:
+        raise DataError(
+            f"{whose} has a worker_init_fn, but processes of the workbench load samples (plan.loaders)",
+            field="data", next_step="Leave it out, and do its work in __getitem__: the generators of Python, "
+            "numpy and torch are seeded for each sample.",
+        )  # fmt: skip
+
+
 def _sampler_of(loader: Any, torch_data: Any, whose: str) -> Any:
     """Return the sampler of a loader where it does more than to shuffle or to count."""
     if isinstance(loader.dataset, torch_data.IterableDataset):
@@ -119,6 +136,7 @@ def _sampler_of(loader: Any, torch_data: Any, whose: str) -> Any:
         )  # fmt: skip
     is_plain = type(sampler) is torch_data.SequentialSampler or (
         type(sampler) is torch_data.RandomSampler
+        and sampler.generator is None
         and not sampler.replacement
         and sampler.num_samples == len(loader.dataset)
     )

@@ -42,6 +42,9 @@ class PlanMeasured(EventHeader):
     )
     message: OutsideText | None = Field(default=None, description="Why it does not fit, or is not possible.")
     num_train_samples: int | None = Field(default=None, description="Samples of the training data.")
+    divides_batch: bool | None = Field(
+        default=None, description="Whether its loss allows parts of a batch; None where that is not known."
+    )
     num_steps: int = Field(default=0, description="Steps that were timed, after the warm-up.")
     step_time_s: float | None = Field(default=None, description="Median of the timed steps.")
     step_time_spread_s: float | None = Field(default=None, description="Interquartile range of them.")

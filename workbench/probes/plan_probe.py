@@ -44,6 +44,7 @@ from workbench.training.assembly import (
     trial_settings,
 )
 from workbench.training.device import energy_counters, join_trial
+from workbench.training.division import find_division, refuse_division
 from workbench.training.loading import load_trial_data
 from workbench.training.outcome import Outcome, describe, ran_out_of_memory
 from workbench.training.task import TrialTask
@@ -108,6 +109,7 @@ class _Probe:
     def __init__(self, task: TrialTask, order: PlanProbe, worker: Worker, report: Report) -> None:
         self._task, self._order, self._worker, self._report = task, order, worker, report
         self._tried: list[_Tried] = []
+        self._divides_batch: bool | None = None
         self._limit_bytes = min(worker.group.gather(_limit_bytes(order, worker)))
         self._nodes = worker.group.gather(socket.gethostname())
         self._workers_per_node = list(Counter(self._nodes).values())
@@ -180,6 +182,12 @@ class _Probe:
 
     def _steps(self, parts: Parts, peak: PeakMemory) -> _Measured:
         order, strategy = self._order, parts.strategy
+        misfit = self._alone_or_fail(lambda: find_division(parts))
+        if misfit is not None:
+            return _Measured(misfit)
+        if not parts.makes_own_steps:
+            self._divides_batch = parts.loss.division != "none"
+        refuse_division(parts)
         steps = TimedSteps(parts, peak, self._task.seed)
         strategy.train(True)
         peak.pause()
@@ -286,6 +294,7 @@ class _Probe:
             is_possible=found.is_possible,
             message=found.misfit,
             num_train_samples=num_train_samples,
+            divides_batch=self._divides_batch,
             peak_bytes=found.peak_bytes,
         )
         if found.times is None or self._worker.rank != 0:
@@ -331,7 +340,9 @@ def _is_idea_of_advisor(task: TrialTask, error: ExperimentError) -> bool:
     strategy = task.plan.get("strategy")
     axis = capabilities_of(str(strategy)).axis if strategy in STRATEGIES else None
     divides = axis is not None and "strategy" not in stated and axis not in stated
-    return divides or (error.field == "plan.recompute" and "recompute" not in stated)
+    is_division = error.field in ("plan.accumulation", "plan.workers")
+    is_open = error.field is not None and error.field.removeprefix("plan.") not in stated
+    return divides or (is_open and (is_division or error.field == "plan.recompute"))
 
 
 def attempt(action: Callable[[], None]) -> str | None:
