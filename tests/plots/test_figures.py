@@ -39,7 +39,7 @@ def test_the_best_trial_stands_out_and_pruned_ones_stand_back(recorded_experimen
 def test_the_axis_of_shares_ends_at_all_of_it_and_an_unclear_one_is_named():
     figure = draw_importance(prepare_importance({"x": (0.99, 0.003, 0.99)}), "loss")
     assert figure.layout.xaxis.range[1] <= 1
-    assert figure.layout.title.subtitle.text == "Little was learnt about: x"
+    assert figure.layout.title.subtitle.text == "Not resolved: x"
 
 
 def test_a_point_of_the_front_names_its_objectives(two_objectives, make_events):

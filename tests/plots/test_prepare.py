@@ -241,7 +241,12 @@ def test_importance_is_sorted_and_finite():
     }  # fmt: skip
     assert prepare_importance({"a": (0.99, 0.003, 0.99)}).unclear == ("a",)
     assert prepare_importance(given) == ImportanceData(
-        ("b", "a", "d"), (0.7, 0.1, 0.1), (0.6, 0.05, 0.0), (0.9, 0.2, 0.3), by_chance=("e",)
+        ("b", "a", "d"),
+        (0.7, 0.1, 0.1),
+        (0.6, 0.05, 0.0),
+        (0.9, 0.2, 0.3),
+        by_chance=("e",),
+        unclear=("d",),
     )
 
 

@@ -13,7 +13,7 @@ from tests.builders.studies import Drive, make_experiment
 from workbench.errors import ExperimentError, RunError
 from workbench.events import PriorTrialAdded, TrialEnded
 from workbench.study import Study
-from workbench.study.importance import MIN_TRIALS
+from workbench.study.importance import MIN_TRIALS, negligible
 
 TWO = [{"metric": "loss", "goal": "minimize"}, {"metric": "speed", "goal": "maximize"}]
 
@@ -251,7 +251,7 @@ def test_importance_counts_pruned_trials_as_where_they_would_have_ended() -> Non
     assert sum(event.state == "complete" for event in ended) < MIN_TRIALS
     found = drive.study.importance()
     assert found["much"][0] > 0.9
-    assert found["little"][:2] == (0.0, 0.0)
+    assert found["little"][0] < 0.01
 
 
 @pytest.mark.parametrize("sampler", ["random", "tpe", "auto"])
@@ -295,7 +295,7 @@ def test_importance_names_what_matters_and_no_other_where_most_trials_lie_at_the
     share, low, high = found["rate"]
     assert share > 0.9
     assert low <= share <= high
-    assert all(found[name][0] == 0 for name in search if name != "rate")
+    assert all(found[name][0] < 0.01 for name in search if name != "rate")
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -310,16 +310,14 @@ def test_the_intervals_of_shares_hold_the_true_ones_wherever_most_trials_lie(see
         assert low <= true <= high
 
 
-def test_no_parameter_is_important_where_chance_explains_all() -> None:
+def test_nothing_is_resolved_where_chance_explains_all() -> None:
     search = {name: {"low": 0.0, "high": 1.0} for name in "abc"}
     drive, rng = Drive(make_experiment(search=search, sampler="random")), random.Random(0)
     for _ in range(20):
         drive.train(lambda params, _: rng.random())
-    assert {name: share for name, (share, _, _) in drive.study.importance().items()} == {
-        "a": 0,
-        "b": 0,
-        "c": 0,
-    }
+    found = drive.study.importance()
+    assert all(low < 0.01 < high for _, low, high in found.values()), "not resolved"
+    assert negligible(found) == []
 
 
 def test_an_unknown_trial_is_an_error() -> None:

@@ -250,7 +250,7 @@ def draw_importance(data: ImportanceData, metric: str) -> go.Figure:
     """Draw one bar with its interval per parameter; nothing for those that chance could explain."""
     figure = new_figure("Parameter importance", ". ".join(data.notes(lambda name: short(name, 30))))
     if not data.names:
-        text = "No parameter decided more than chance could." if data.by_chance else "Too few trials."
+        text = "No parameter has an effect of 1 % or more." if data.by_chance else "Too few trials."
         return show_message(figure, text)
     bars = list(zip(data.names, data.shares, data.low, data.high, strict=True))[::-1]
     figure.add_bar(

@@ -22,8 +22,8 @@ MAX_PAIRED = 4
 _MAX_TRIALS = 1000
 _GRID = 30
 _SHARPNESS = 3
-_UNCLEAR_WIDTH = 0.7
-"""A wider interval of a share leaves open whether the parameter decides much or hardly anything."""
+_RESOLVED = 0.01
+"""An interval of a share on both sides of this leaves open whether the parameter has an effect."""
 
 
 @dataclass(frozen=True)
@@ -86,11 +86,11 @@ class ImportanceData:
     """How much each parameter decided, largest first.
 
     Attributes:
-        shares: Of the parameters that chance cannot explain.
+        shares: Of the parameters that may have an effect.
         low: Lower ends of their 90 % intervals.
         high: Upper ends.
-        by_chance: Parameters that chance could explain, by name.
-        unclear: Of the others, those whose interval is so wide that little is known of them.
+        by_chance: Parameters without an effect, by name.
+        unclear: Of the others, those of which the trials leave open whether they have an effect.
     """
 
     names: tuple[str, ...]
@@ -102,7 +102,7 @@ class ImportanceData:
 
     def notes(self, written: Callable[[str], str] = str) -> list[str]:
         """Return which parameters the shares do not settle, each name as `written` writes it."""
-        groups = (("No more than chance", self.by_chance), ("Little was learnt about", self.unclear))
+        groups = (("No effect, below 1 % of the variance", self.by_chance), ("Not resolved", self.unclear))
         return [f"{lead}: {', '.join(map(written, names))}" for lead, names in groups if names]
 
 
@@ -117,7 +117,7 @@ def prepare_importance(importance: Mapping[str, tuple[float, float, float]]) -> 
     kept = sorted((name for name in finite if finite[name][0] > 0), key=lambda name: (-finite[name][0], name))
     shares, low, high = zip(*(finite[name] for name in kept), strict=True) if kept else ((), (), ())
     by_chance = tuple(sorted(finite.keys() - set(kept)))
-    unclear = tuple(name for name in kept if finite[name][2] - finite[name][1] > _UNCLEAR_WIDTH)
+    unclear = tuple(name for name in kept if finite[name][1] < _RESOLVED < finite[name][2])
     return ImportanceData(tuple(kept), shares, low, high, by_chance, unclear)
 
 

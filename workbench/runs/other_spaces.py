@@ -14,7 +14,7 @@ from workbench.errors import ExperimentError, Suggestion
 from workbench.events import FINISHED_RUN_STATES
 from workbench.experiment.plan_settings import PlanSettings
 from workbench.experiment.search_changes import merge_changes, with_changes
-from workbench.formatting import format_number
+from workbench.formatting import format_number, format_percent
 from workbench.runs.descriptions import how_to_extend
 from workbench.space import Float, Int
 
@@ -90,7 +90,9 @@ def how_to_freeze(
     if not frozen or not _is_allowed(history, frozen):
         return None
     verb = "decides" if len(frozen) == 1 else "decide"
-    lead = f"{' and '.join(frozen)} {verb} next to nothing; to search only the rest"
+    # Effects of several parameters together exceed their sum by nothing: what they share counts for each.
+    bound = format_percent(sum(importance[name][2] for name in frozen))
+    lead = f"{' and '.join(frozen)} {verb} at most {bound} of the variance; to search only the rest"
     return suggest("extend" if is_over else "set", run_id, lead=lead, **more, search=frozen)
 
 

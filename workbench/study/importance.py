@@ -1,53 +1,50 @@
-"""How much each searched parameter decides, and what of that chance alone could do.
+"""How much each searched parameter decides, how sure that is, and what was not resolved.
 
-A Gaussian process is fitted to the trials, wherever a sampler has placed them, and says how values vary over
-the whole space. Most trials of a sampler that has found the best region lie there, where values hardly
-differ: what counts as an outlier, and how trials are divided to see what is uncertain, goes by the space
-instead of by their number. With few trials some parameter always looks decisive, so a parameter counts only
-if leaving it out makes the values less probable than it makes shuffled ones.
+An effect is a parameter's total share of the variance of the true values over the space that was declared,
+wherever a sampler has placed its trials. `effects` draws what it may be after the trials; here trials become
+observations, and draws become intervals and words. "No effect" is said only where an effect of a hundredth
+would have been seen. What trials have not resolved is called so.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from workbench.experiment import Experiment
 from workbench.space import Params
-from workbench.study.design import spread_points
 from workbench.study.encoding import Encoding
 from workbench.study.parameters import Parameters
-from workbench.study.partial_results import Reading, without_outliers
+from workbench.study.partial_results import Reading
 from workbench.study.records import ConfigurationRecord, Outcome
 
 if TYPE_CHECKING:
-    from workbench.study.gaussian_process import GaussianProcess, Kernel
+    from workbench.study.effects import Places
 
 MIN_TRIALS = 10
 MAX_NEGLIGIBLE = 0.1
-"""Up to this share of what decides, a parameter is better frozen than searched."""
-_NUM_SHUFFLES = 40
-_NUM_HALVES = 30
+"""Up to this share of the variance, a parameter without an effect is better frozen than searched."""
+NO_EFFECT = 0.01
+"""What a parameter must decide less of, as a share of the variance, to have no effect."""
 _INTERVAL = (0.05, 0.95)
-_CHANCE = 0.98
-_MIN_SHARE = 0.01
-_NUM_POINTS = 256
-_MAX_TRIALS = 120
+# The share of the draws that must lie below NO_EFFECT before a parameter is said to have no effect.
+_SURE = 0.99
+# Functions are not drawn from the process that is fitted to them: intervals are wider by this factor, around
+# the median and in log odds. It was chosen on generated spaces (`tests/benchmarks/importance_spaces.py`).
+_WIDER = 1.15
+_NUM_POINTS = 384
+_MAX_TRIALS = 300
+# Values farther below the best than this many times a usual value is are outliers: trainings that diverged.
+_FARTHEST = 25.0
 # How close values of a parameter are, as a share of its range, that count as the same place.
 _NEAR = 0.1
-# The logarithm of a length scale beyond which a parameter has no influence, and the logarithms of the noise
-# that what it explained may become.
-_WITHOUT = math.log(1e4)
-_NOISES = (-3.0, -1.0, 0.0)
 
 Importance = dict[str, tuple[float, float, float]]
-"""Per parameter its share, and the ends of the 90 % interval; share and lower end are 0 for a parameter that
-chance could explain, or that decides less than a hundredth."""
+"""Per parameter its total share of the variance, and the ends of the 90 % interval. Share and lower end are 0
+for a parameter that has no effect, which the upper end bounds."""
 
 
 def importance(
@@ -55,48 +52,49 @@ def importance(
     parameters: Parameters,
     finished: Iterable[tuple[ConfigurationRecord, Outcome]],
 ) -> Importance:
-    """Return the share of each searched parameter in what makes values differ, with its uncertainty.
+    """Return the share of each searched parameter in the variance of values, with its uncertainty.
 
     Args:
         experiment: The experiment.
         parameters: Its search space in Optuna's terms.
         finished: Finished configurations with their outcomes. Those of pruned trials count as where the
-            curves of the others say that they would have ended.
+            curves of the others say that they would have ended, and as less certain.
 
     Returns:
-        Total effects as shares of their sum, the largest first; those that chance could explain, and those
-        below a hundredth, count as 0. Empty where there are fewer than MIN_TRIALS trials with an end, several
-        objectives, no parameter with two values, or values that are all alike.
+        Total effects as shares of the variance over the space, the largest first. What acts in interactions
+        counts for each parameter of them, so that the sum may exceed 1. Empty where there are fewer than
+        MIN_TRIALS trials with an end, several objectives, no parameter with two values, or values that are
+        all alike.
 
     Source:
-        Total effects: Jansen, Analysis of variance designs for model output, Computer Physics Communications
-        117, 1999. Intervals by halves: Politis, Romano and Wolf, Subsampling, 1999; halves that are balanced:
-        McCarthy, Pseudo-replication, Review of the International Statistical Institute 37, 1969.
+        Total effects: Homma and Saltelli, Importance measures in global sensitivity analysis, 1996. With a
+        process for the unknown function: Oakley and O'Hagan, Probabilistic sensitivity analysis, 2004.
     """
     ended = _ends(experiment, finished) if len(experiment.objectives) == 1 else []
     if len(ended) < MIN_TRIALS:
         return {}
-    values = np.array([value for _, value in ended])
+    values, variances = np.array([value for _, value, _ in ended]), np.array([each for _, _, each in ended])
     encoding = Encoding(parameters)
     if not encoding.distributions or np.ptp(values) == 0:
         return {}
-    located = encoding.locate([parameters.to_optuna(params) for params, _ in ended])
+    located = encoding.locate([parameters.to_optuna(params) for params, _, _ in ended])
     features, volumes = encoding.features(*located), _volumes(*located)
-    values = without_outliers(values, _weighted_median(values, volumes))
+    values = _without_outliers(values, _weighted_median(values, volumes))
+    if np.ptp(values) == 0:
+        return {}
 
-    from workbench.study.proposals import ON_ONE_THREAD  # light installations lack SciPy
+    from workbench.study.effects import draw_effects  # light installations lack SciPy
+    from workbench.study.proposals import ON_ONE_THREAD
 
-    rng, judge = np.random.default_rng(0), _Judge.of(encoding)
     with ON_ONE_THREAD():
-        seen, effects = judge.evidence(features, values), judge.effects(features, values)
-        by_chance = [judge.evidence(features, rng.permutation(values)).max() for _ in range(_NUM_SHUFFLES)]
-        halves = [_half(volumes, rng) for _ in range(_NUM_HALVES)]
-        of_halves = [judge.effects(features[half], values[half]) for half in halves]
-    return _shares([*encoding.distributions], seen > np.quantile(by_chance, _CHANCE), effects, of_halves)
+        draws = draw_effects(
+            features, encoding.groups, values, variances, partial(_places, encoding), np.random.default_rng(0)
+        )
+    return _shares([*encoding.distributions], draws)
 
 
-def negligible(found: Importance) -> list[str]:
-    """Return the parameters that decide nothing that matters, as far as the trials show.
+def negligible(found: Mapping[str, tuple[float, float, float]]) -> list[str]:
+    """Return the parameters that have no effect, as far as it was resolved.
 
     A parameter with few trials is not among them: chance alone could then hide much of what it decides.
 
@@ -108,11 +106,12 @@ def negligible(found: Importance) -> list[str]:
 
 def _ends(
     experiment: Experiment, finished: Iterable[tuple[ConfigurationRecord, Outcome]]
-) -> list[tuple[Params, float]]:
-    """Return configurations with what their trainings reached, larger is better, or would have reached.
+) -> list[tuple[Params, float, float]]:
+    """Return configurations with what their trainings reached or would have reached, and its variance.
 
-    Values after different numbers of epochs are never compared: a curve that was cut counts as its forecast
-    from the curves of the others, which knows no parameters, or not at all where none of them goes so far.
+    Larger is better, and what was reached has no variance here. Values after different numbers of epochs are
+    never compared: a curve that was cut counts as its forecast from the curves of the others, which knows no
+    parameters, or not at all where none of them goes so far.
     """
     reading, metric = Reading.of(experiment)[0], experiment.objectives[0].metric
     known = [(record, outcome) for record, outcome in finished if outcome.state != "failed"]
@@ -125,14 +124,15 @@ def _ends(
     known = [known[index] for index in chosen]
     curves = [Curve.of(reading.curve(record.trials[0].reports)) for record, _ in known]
     longest = max((max(record.trials[0].reports, default=0) for record, _ in known), default=0)
-    found: list[tuple[Params, float]] = []
+    found: list[tuple[Params, float, float]] = []
     for index, (record, outcome) in enumerate(known):
         if outcome.state == "complete":
-            found.append((record.params, reading.sign * outcome.values[metric]))
+            found.append((record.params, reading.sign * outcome.values[metric], 0.0))
         elif reading.full_rung is None and (curve := curves[index]) is not None:
             others = [one for at, one in enumerate(curves) if at != index and one is not None]
             expected = forecast(curve, record.trials[0].num_epochs or longest, others)
-            found += [] if expected is None else [(record.params, expected.mean)]
+            if expected is not None:
+                found.append((record.params, expected.mean, expected.deviation**2))
     return found
 
 
@@ -156,89 +156,43 @@ def _weighted_median(values: np.ndarray, weights: np.ndarray) -> float:
     return float(values[order][np.searchsorted(np.cumsum(weights[order]), 0.5)])
 
 
-def _half(volumes: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Draw one of every two trials that stand for about as much: each half covers the space as all do."""
-    order = np.argsort(volumes, kind="stable")
-    return np.array([rng.choice(order[first : first + 2]) for first in range(0, len(order), 2)])
+def _without_outliers(values: np.ndarray, middle: float) -> np.ndarray:
+    """Raise values far below the rest: one training that diverged would be all of the variance."""
+    best = float(values.max())
+    return np.maximum(values, best - _FARTHEST * (best - middle)) if best > middle else values
 
 
-@dataclass(frozen=True)
-class _Judge:
-    """Judges parameters by processes that are fitted to values.
+def _places(encoding: Encoding, rng: np.random.Generator) -> Places:
+    """Draw points that cover the space, and the same ones with another value of each parameter."""
+    from workbench.study.effects import Places
 
-    Attributes:
-        groups: Parameter of each feature, shape [features].
-        first: Features of points that cover the space, shape [points, features].
-        moved: For each parameter, features of the same points with other values of it.
-    """
-
-    groups: np.ndarray
-    first: np.ndarray
-    moved: Sequence[np.ndarray]
-
-    @classmethod
-    def of(cls, encoding: Encoding) -> _Judge:
-        """Place the points."""
-        num_columns = len(encoding.distributions)
-        points = spread_points(_NUM_POINTS, 2 * num_columns)
-        first, others = points[:, :num_columns], points[:, num_columns:]
-        moved: list[np.ndarray] = []
-        for column in range(num_columns):
-            point = first.copy()
-            point[:, column] = others[:, column]
-            moved.append(encoding.features(*encoding.snap(point)))
-        return cls(encoding.groups, encoding.features(*encoding.snap(first)), moved)
-
-    def effects(self, features: np.ndarray, values: np.ndarray) -> np.ndarray:
-        """Return the part of the variance over the space in which each parameter has a share."""
-        if np.ptp(values) == 0:
-            return np.zeros(len(self.moved))
-        standard, kernel = self._fitted(features, values)
-        process = self._process(kernel, features, standard)
-        expected = process.predict(self.first)[0]
-        return np.array([((expected - process.predict(one)[0]) ** 2).mean() / 2 for one in self.moved])
-
-    def evidence(self, features: np.ndarray, values: np.ndarray) -> np.ndarray:
-        """Return by how much the logarithm of the probability of values falls without each parameter."""
-        standard, kernel = self._fitted(features, values)
-        whole = self._process(kernel, features, standard).log_evidence
-        lost: list[float] = []
-        for column in range(len(self.moved)):
-            lengths = kernel.log_lengths.copy()
-            lengths[column] = _WITHOUT
-            without = (
-                dataclasses.replace(kernel, log_lengths=lengths, log_noise=noise)
-                for noise in (kernel.log_noise, *_NOISES)
-            )
-            lost.append(whole - max(self._process(one, features, standard).log_evidence for one in without))
-        return np.array(lost)
-
-    def _fitted(self, features: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, Kernel]:
-        """Return the standardised values, and the hyper-parameters that fit them."""
-        from workbench.study.gaussian_process import fit  # light installations lack SciPy
-
-        standard = (values - values.mean()) / values.std()
-        return standard, fit(features, self.groups, standard)
-
-    def _process(self, kernel: Kernel, features: np.ndarray, standard: np.ndarray) -> GaussianProcess:
-        from workbench.study.gaussian_process import GaussianProcess
-
-        return GaussianProcess(kernel, self.groups, features, standard)
+    num_columns = len(encoding.distributions)
+    # A Latin hypercube: each column is covered evenly, and no two columns go together.
+    ranks = rng.permuted(np.tile(np.arange(_NUM_POINTS), (2 * num_columns, 1)), axis=1).T
+    points = (ranks + rng.random(ranks.shape)) / _NUM_POINTS
+    first, others = points[:, :num_columns], points[:, num_columns:]
+    moved: list[np.ndarray] = []
+    for column in range(num_columns):
+        point = first.copy()
+        point[:, column] = others[:, column]
+        moved.append(encoding.features(*encoding.snap(point)))
+    return Places(encoding.features(*encoding.snap(first)), tuple(moved))
 
 
-def _shares(
-    names: Sequence[str], is_kept: np.ndarray, effects: np.ndarray, of_halves: Sequence[np.ndarray]
-) -> Importance:
-    """Return the share of each parameter with its interval; 0 for what chance explains."""
-    whole = float(effects.sum())
-    known = [half / total for half in of_halves if (total := half.sum()) > 0]
-    if not known or whole <= 0:
-        return dict.fromkeys(names, (0.0, 0.0, 1.0))
-    lows, highs = np.quantile(known, _INTERVAL, axis=0)
-    is_kept = is_kept & (effects > _MIN_SHARE * whole)
+def _shares(names: Sequence[str], draws: np.ndarray) -> Importance:
+    """Return the share of each parameter with its interval; 0 for one that has no effect."""
+    shares = np.median(draws, axis=0)
+    lows, highs, sure = (_widened(np.quantile(draws, at, axis=0), shares) for at in (*_INTERVAL, _SURE))
+    has_none = sure < NO_EFFECT
     found: Importance = {}
-    for index in sorted(range(len(names)), key=lambda index: (not is_kept[index], -effects[index])):
-        share = float(effects[index]) / whole
+    for index in sorted(range(len(names)), key=lambda index: (has_none[index], -shares[index])):
+        share = float(shares[index])
         low, high = min(float(lows[index]), share), max(float(highs[index]), share)
-        found[names[index]] = (share, low, high) if is_kept[index] else (0.0, 0.0, high)
+        found[names[index]] = (0.0, 0.0, high) if has_none[index] else (share, low, high)
     return found
+
+
+def _widened(ends: np.ndarray, shares: np.ndarray) -> np.ndarray:
+    ends, shares = np.clip(ends, 1e-9, 1 - 1e-9), np.clip(shares, 1e-9, 1 - 1e-9)
+    odds, at = np.log(ends / (1 - ends)), np.log(shares / (1 - shares))
+    return 1 / (1 + np.exp(-(at + _WIDER * (odds - at))))
