@@ -99,7 +99,7 @@ def _function(
         columns = np.zeros_like(units)
         for at, distribution in enumerate(encoding.distributions.values()):
             if encoding.is_choice[at]:
-                size = len(distribution.choices)
+                size = len(distribution.choices)  # type: ignore[attr-defined]
                 column = tables[at][np.clip(np.floor(units[:, at] * size), 0, size - 1).astype(int)]
             else:
                 column = shapes[at](units[:, at])

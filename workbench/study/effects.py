@@ -29,6 +29,8 @@ _JITTER = 1e-8
 _ROOT5 = math.sqrt(5.0)
 _FREEDOM = 5.0  # of the spectrum of Matérn 5/2, which is Student's
 _NUM_WAVES = 400
+_LEAST_GAIN = 3.0
+"""In log likelihood: observations that depend on no parameter gain less by chance."""
 _NUM_KERNELS = 12
 _NUM_FUNCTIONS = 10
 
@@ -53,7 +55,7 @@ def draw_effects(
     variances: np.ndarray,
     place: Callable[[np.random.Generator], Places],
     rng: np.random.Generator,
-) -> np.ndarray:
+) -> np.ndarray | None:
     """Draw total effects from what is known of them after some observations.
 
     Args:
@@ -66,7 +68,7 @@ def draw_effects(
 
     Returns:
         Shape [draws, groups]: for each drawn function, the part of its variance over the places in which each
-        group has a share.
+        group has a share. None where chance alone explains the observations about as well.
 
     Source:
         Product covariance: Durrande et al., ANOVA kernels and RKHS of zero mean functions, 2013. Drawn
@@ -76,6 +78,8 @@ def draw_effects(
     scale = float(values.std())
     observed = _Observed.of(features, groups, (values - values.mean()) / scale, variances / scale**2)
     best, spread = observed.fit()
+    if observed.gain(best) < _LEAST_GAIN:
+        return None
     least = observed.loss(best)[0]
     draws = [_effects(observed, best, place(rng), rng)]
     for _ in range(_NUM_KERNELS - 1):
@@ -172,6 +176,12 @@ class _Observed:
         means, sds = self.prior
         off = (theta - means) / sds
         return loss + 0.5 * float(off @ off), gradient + off / sds
+
+    def gain(self, theta: np.ndarray) -> float:
+        """Return by how much parameters explain the values better than chance alone, in log likelihood."""
+        off = (theta - self.prior[0]) / self.prior[1]
+        # Of values with variance 1, chance alone has the loss 0.
+        return 0.5 * float(off @ off) - self.loss(theta)[0]
 
     def information(self, theta: np.ndarray) -> np.ndarray:
         """Return the expected information about hyper-parameters, priors included.

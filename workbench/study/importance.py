@@ -34,7 +34,11 @@ _INTERVAL = (0.05, 0.95)
 _SURE = 0.99
 # Functions are not drawn from the process that is fitted to them: intervals are wider by this factor, around
 # the median and in log odds. It was chosen on generated spaces (`tests/benchmarks/importance_spaces.py`).
-_WIDER = 1.15
+_WIDER = 1.4
+# Of the bound below which a parameter has no effect, which is a rarer quantile already.
+_WIDER_BOUND = 1.15
+# Shares are no more exact than this: functions are smoothed a little, and judged at so many points.
+_RESOLUTION = 0.005
 _NUM_POINTS = 384
 _MAX_TRIALS = 300
 # Values farther below the best than this many times a usual value is are outliers: trainings that diverged.
@@ -64,7 +68,7 @@ def importance(
         Total effects as shares of the variance over the space, the largest first. What acts in interactions
         counts for each parameter of them, so that the sum may exceed 1. Empty where there are fewer than
         MIN_TRIALS trials with an end, several objectives, no parameter with two values, or values that are
-        all alike.
+        all alike. Where chance alone explains the values, every interval is from 0 to 1.
 
     Source:
         Total effects: Homma and Saltelli, Importance measures in global sensitivity analysis, 1996. With a
@@ -90,7 +94,10 @@ def importance(
         draws = draw_effects(
             features, encoding.groups, values, variances, partial(_places, encoding), np.random.default_rng(0)
         )
-    return _shares([*encoding.distributions], draws)
+    names = [*encoding.distributions]
+    if draws is None:
+        return {name: (1 / len(names), 0.0, 1.0) for name in names}
+    return _shares(names, draws)
 
 
 def negligible(found: Mapping[str, tuple[float, float, float]]) -> list[str]:
@@ -182,17 +189,21 @@ def _places(encoding: Encoding, rng: np.random.Generator) -> Places:
 def _shares(names: Sequence[str], draws: np.ndarray) -> Importance:
     """Return the share of each parameter with its interval; 0 for one that has no effect."""
     shares = np.median(draws, axis=0)
-    lows, highs, sure = (_widened(np.quantile(draws, at, axis=0), shares) for at in (*_INTERVAL, _SURE))
+    lows, highs = (_widened(np.quantile(draws, at, axis=0), shares, _WIDER) for at in _INTERVAL)
+    sure = _widened(np.quantile(draws, _SURE, axis=0), shares, _WIDER_BOUND)
     has_none = sure < NO_EFFECT
     found: Importance = {}
     for index in sorted(range(len(names)), key=lambda index: (has_none[index], -shares[index])):
         share = float(shares[index])
-        low, high = min(float(lows[index]), share), max(float(highs[index]), share)
-        found[names[index]] = (0.0, 0.0, high) if has_none[index] else (share, low, high)
+        if has_none[index]:
+            found[names[index]] = (0.0, 0.0, float(sure[index]))
+            continue
+        low, high = float(lows[index]) - _RESOLUTION, float(highs[index]) + _RESOLUTION
+        found[names[index]] = (share, max(0.0, min(low, share)), min(1.0, max(high, share)))
     return found
 
 
-def _widened(ends: np.ndarray, shares: np.ndarray) -> np.ndarray:
+def _widened(ends: np.ndarray, shares: np.ndarray, factor: float) -> np.ndarray:
     ends, shares = np.clip(ends, 1e-9, 1 - 1e-9), np.clip(shares, 1e-9, 1 - 1e-9)
     odds, at = np.log(ends / (1 - ends)), np.log(shares / (1 - shares))
-    return 1 / (1 + np.exp(-(at + _WIDER * (odds - at))))
+    return 1 / (1 + np.exp(-(at + factor * (odds - at))))
