@@ -61,7 +61,7 @@ from workbench.strategies import STRATEGIES
 from workbench.strategies.capabilities import capabilities_of
 from workbench.strategies.ddp import DataParallel
 from workbench.strategies.group import Group, open_meeting_point
-from workbench.strategies.strategy import MicroBatch, StepSettings, Strategy, Worker
+from workbench.strategies.strategy import HeldBatch, MicroBatch, StepSettings, Strategy, Worker
 from workbench.training import TrialTask, run_trial
 from workbench.training.optimizers import optimizer_factory
 from workbench.workers.allocator import keep_freed_memory
@@ -324,7 +324,7 @@ def race(worker: Worker, seeds: int) -> dict[str, list[dict[str, float]]]:
                 own = indices[worker.rank :: worker.num_workers]
                 worker.group.total(torch.zeros(1))
                 began_s = time.perf_counter()
-                strategy.forward_backward([MicroBatch(train_x[own], train_y[own], 1.0 / worker.num_workers)])
+                strategy.forward_backward(_whole(train_x[own], train_y[own], worker))
                 strategy.update(1e-3)
                 spent_s += worker.group.total(torch.tensor(time.perf_counter() - began_s)).item() / 2
                 num_steps += 1
@@ -356,7 +356,7 @@ def race_slowed(worker: Worker, seeds: int) -> dict[str, list[dict[str, float]]]
             for number in range(num_steps, num_steps + EVALUATED_EVERY):
                 step_began_s = time.perf_counter()
                 own = next(batches)[worker.rank :: worker.num_workers]
-                strategy.forward_backward([MicroBatch(train_x[own], train_y[own], 1.0 / worker.num_workers)])
+                strategy.forward_backward(_whole(train_x[own], train_y[own], worker))
                 takes_s = SLOWED_STEP_S * (3 if slow[number] else 1)
                 time.sleep(max(0.0, takes_s - (time.perf_counter() - step_began_s)))
                 strategy.update(1e-3)
@@ -394,6 +394,12 @@ def _arrays(split: Any) -> tuple[torch.Tensor, torch.Tensor]:
     inputs, targets = split.batch(np.arange(len(split)))
     inputs = torch.as_tensor(np.asarray(inputs), dtype=torch.float32).flatten(1)
     return inputs, torch.as_tensor(np.asarray(targets)).long()
+
+
+def _whole(inputs: torch.Tensor, targets: torch.Tensor, worker: Worker) -> HeldBatch:
+    """Return a worker's part of a step, which it takes at once."""
+    part = MicroBatch(inputs, targets, 1.0 / worker.num_workers)
+    return HeldBatch([part], len(targets) * worker.num_workers)
 
 
 def _batches(num_samples: int, seed: int) -> Iterator[np.ndarray]:

@@ -91,6 +91,39 @@ def train(folder: Path, asked: Experiment) -> tuple[TrialEnded, int]:
     return ended, sum(isinstance(event, TrialReported) for event in reports)
 
 
+@pytest.mark.parametrize(
+    ("batch", "micro_batch", "is_alone"),
+    [(13, 13, True), (39, 39, True), (14, 14, False), (12, 4, False), (10, 1, True)],
+)
+def test_a_single_sample_is_refused_where_batch_normalisation_needs_two(
+    tmp_path: Path, batch: int, micro_batch: int, is_alone: bool
+) -> None:
+    # 40 samples: the last step of batches of 13 has one.
+    asked = experiment(
+        CLASSES, num_outputs=3, form=nn.BatchNorm1d(3),
+        training={"epochs": 1, "global_batch": batch, "lr": 0.05}, plan={"micro_batch": micro_batch},
+    )  # fmt: skip
+    ended, num_reports = train(tmp_path, asked)
+    assert ended.state == ("failed" if is_alone else "complete"), ended.message
+    if is_alone:
+        assert num_reports == 0
+        assert ended.message is not None
+        assert f"with 40 samples in batches of {batch}, a worker gets a single sample" in ended.message
+        assert "training.global_batch" in ended.message
+
+
+def test_a_single_image_has_many_values_of_a_channel(tmp_path: Path) -> None:
+    def form(outputs: Tensor) -> Tensor:
+        return images(outputs.unflatten(1, (3, 2))).mean(2)
+
+    images = nn.BatchNorm1d(3)
+    asked = experiment(
+        CLASSES, num_outputs=6, form=form, training={"epochs": 1, "global_batch": 13, "lr": 0.05},
+        plan={"micro_batch": 13},
+    )  # fmt: skip
+    assert train(tmp_path, asked)[0].state == "complete"
+
+
 def broken(values: Tensor, value: float, place: int) -> Tensor:
     """Return values with another one in a place that the first batches do not reach."""
     values = values.clone()

@@ -42,7 +42,7 @@ from workbench.strategies.kept_blocks import PassCost
 from workbench.strategies.pipeline_order import most_under_way
 from workbench.strategies.recompute import recompute_blocks
 from workbench.strategies.shards import local_part
-from workbench.strategies.strategy import MicroBatch, OptimizerFactory, StepSettings, Worker
+from workbench.strategies.strategy import HeldBatch, MicroBatch, OptimizerFactory, StepSettings, Worker
 from workbench.training.assembly import build_trial_model, step_settings
 from workbench.training.loading import load_trial_data
 from workbench.training.optimizers import optimizer_factory
@@ -278,7 +278,7 @@ class FakeTrial:
         settings = step_settings(self._experiment, self._settings, self._datasets)
         return dataclasses.replace(settings, precision=precision, compiles=False, records=False)
 
-    def _batch(self, micro_batch: int, num_micro_batches: int) -> list[MicroBatch]:
+    def _batch(self, micro_batch: int, num_micro_batches: int) -> HeldBatch:
         def enlarge(part: Tensor) -> Tensor:
             sizes = part.shape[1:]
             if self._length is not None and sizes and sizes[0] == self._data_length:
@@ -286,7 +286,8 @@ class FakeTrial:
             return torch.empty((micro_batch, *sizes), dtype=part.dtype)
 
         inputs, targets = (map_tensors(enlarge, part) for part in self._samples)
-        return [MicroBatch(inputs, targets, 1.0 / num_micro_batches)] * num_micro_batches
+        parts = [MicroBatch(inputs, targets, 1.0 / num_micro_batches)] * num_micro_batches
+        return HeldBatch(parts, micro_batch * num_micro_batches)
 
 
 class PlainLoop:

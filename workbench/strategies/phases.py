@@ -21,7 +21,14 @@ from workbench.strategies.ddp import DataParallel
 from workbench.strategies.gradient_norms import WatchedBatch
 from workbench.strategies.recompute import recompute_blocks
 from workbench.strategies.single import on_device
-from workbench.strategies.strategy import MeasuredStep, MicroBatch, OptimizerFactory, StepBatch, Worker
+from workbench.strategies.strategy import (
+    HeldBatch,
+    MeasuredStep,
+    MicroBatch,
+    OptimizerFactory,
+    StepBatch,
+    Worker,
+)
 
 
 class PhasedModel(Protocol):
@@ -88,7 +95,7 @@ class Phased(DataParallel):
         total = torch.zeros((), device=self._worker.device)
         norms = torch.zeros(2, dtype=torch.float64, device=self._worker.device)
         for name, owned in self._owned.items():
-            watched = WatchedBatch(_Held(held, batch.num_samples), owned)
+            watched = WatchedBatch(HeldBatch(held, batch.num_samples), owned)
             with watched:
                 loss = self._phase(name, watched)
             if loss is None:
@@ -193,14 +200,6 @@ class Phased(DataParallel):
             self._scaler.update()
         optimizer.zero_grad(set_to_none=True)
         self._settings.mark("update")
-
-
-class _Held(list[MicroBatch]):
-    """The micro batches of a step, which each phase goes through again."""
-
-    def __init__(self, micro_batches: list[MicroBatch], num_samples: int) -> None:
-        super().__init__(micro_batches)
-        self.num_samples = num_samples
 
 
 class _Together:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
@@ -163,6 +163,20 @@ class StepBatch(Protocol):
     def __iter__(self) -> Iterator[MicroBatch]:
         """Yield each micro batch."""
         ...
+
+
+class HeldBatch(list[MicroBatch]):
+    """The micro batches of a step in memory, which can be gone through again."""
+
+    def __init__(self, micro_batches: Sequence[MicroBatch], num_samples: int) -> None:
+        """Hold micro batches.
+
+        Args:
+            micro_batches: Those of this worker.
+            num_samples: Samples of the step over all workers.
+        """
+        super().__init__(micro_batches)
+        self.num_samples = num_samples
 
 
 class MeasuredStep(NamedTuple):

@@ -6,15 +6,24 @@ applied to them. All targets that lie in memory are looked at; others are, whene
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import itertools
+import math
 import weakref
+from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import torch
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.module import register_module_forward_pre_hook
 
 from workbench.data import Split
+from workbench.data.batches import worker_part
 from workbench.data.known_targets import known_targets
-from workbench.errors import WorkbenchError
+from workbench.errors import ExperimentError, WorkbenchError
 from workbench.models.calls import loss_in, map_tensors, output_in
 from workbench.models.metrics import AnyMetric, WholeMetric, kind_read_by
 from workbench.models.own_functions import check_function, check_pairs
@@ -44,7 +53,7 @@ def check_first_batch(parts: Parts) -> None:
     size = min(len(parts.validation), max(2, min(_NUM_SAMPLES, parts.settings.plan.micro_batch)))
     parts.strategy.train(False)
     try:
-        with torch.random.fork_rng(devices=[]):
+        with torch.random.fork_rng(devices=[]), _seeing_normalisation() as alone:
             outputs, targets = _compare(parts, size)
             # With as many samples as another dimension has, it does not show which of the two comes first.
             is_alone = parts.worker.workers_per_replica == 1  # else not all of them see the outputs
@@ -52,12 +61,68 @@ def check_first_batch(parts: Parts) -> None:
                 _compare(parts, size - 1)
     finally:
         parts.strategy.train(True)
+    if any(module.training for module in alone):
+        _refuse_single_samples(parts)
     find_division(parts)
     refuse_division(parts)
     if outputs is None:  # another worker of the replica has them
         return
     returns_loss = loss_in(outputs) is not None and not parts.pairing.returns_outputs
     _check_targets(parts, None if returns_loss else parts.loss_kind)
+
+
+@contextlib.contextmanager
+def _seeing_normalisation() -> Iterator[list[nn.Module]]:
+    """Collect the batch normalisations that get one value of each channel for a sample while this lasts.
+
+    They need two samples to train with.
+    """
+    alone: list[nn.Module] = []
+
+    def look(module: nn.Module, inputs: tuple[Any, ...]) -> None:
+        if isinstance(module, _BatchNorm) and math.prod(inputs[0].shape[2:]) == 1:
+            alone.append(module)
+
+    handle = register_module_forward_pre_hook(look)
+    try:
+        yield alone
+    finally:
+        handle.remove()
+
+
+def _refuse_single_samples(parts: Parts) -> None:
+    """Refuse steps in which a worker would have a single sample at once.
+
+    Raises:
+        ExperimentError: If there is one; it names the size of the batch and one that works.
+    """
+    settings, num_samples = parts.settings, len(parts.train)
+    if settings.federated is not None or parts.privacy is not None:
+        return  # whose batches are drawn otherwise
+    replicas, micro_batch = parts.worker.num_replicas, settings.plan.micro_batch
+    if not _has_single(num_samples, settings.step_batch, replicas, micro_batch):
+        return
+    other = next(
+        size
+        for size in itertools.count(settings.step_batch + 1)
+        if not _has_single(num_samples, size, replicas, size)
+    )
+    raise ExperimentError(
+        f"with {num_samples:,} samples in batches of {settings.step_batch:,}, a worker gets a single sample "
+        "at once, and batch normalisation needs two",
+        field="training.global_batch",
+        next_step=f"Use another batch, such as {other:,}, or one sample more or less.",
+    )
+
+
+def _has_single(num_samples: int, batch: int, num_replicas: int, micro_batch: int) -> bool:
+    """Return whether a step of an epoch has a part of one sample."""
+    for size in {min(batch, num_samples), num_samples % batch} - {0}:
+        for replica in range(num_replicas):
+            own = len(worker_part(np.arange(size), replica, num_replicas))
+            if own and (own % micro_batch == 1 or micro_batch == 1):
+                return True
+    return False
 
 
 def _compare(parts: Parts, num_samples: int) -> tuple[Any, Any]:
