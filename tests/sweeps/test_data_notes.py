@@ -9,8 +9,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from workbench.data import summary_of
-from workbench.data.table_summary import TableSummary
+from workbench.data import notes_of
 from workbench.events import Noted, TrialProposed
 from workbench.experiment import Component, Experiment
 from workbench.store import Store
@@ -50,11 +49,11 @@ def test_no_trial_waits_for_the_table(
 ) -> None:
     may_read = threading.Event()
 
-    def read(data: Component) -> TableSummary | None:
+    def read(data: Component) -> tuple[str, ...]:
         may_read.wait()
-        return summary_of(data)
+        return notes_of(data)
 
-    monkeypatch.setattr(data_notes, "summary_of", read)
+    monkeypatch.setattr(data_notes, "notes_of", read)
     run_id = store.create_run(experiment_on(table))
     ledger = Ledger(store, run_id)
     with store.writer(run_id, owner_pid=1, owner_host="here") as writer:
