@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from workbench.data import notes_of
+from workbench import data as workbench_data
 from workbench.events import Noted, TrialProposed
 from workbench.experiment import Component, Experiment
 from workbench.store import Store
@@ -51,7 +51,7 @@ def test_no_trial_waits_for_the_table(
 
     def read(data: Component) -> tuple[str, ...]:
         may_read.wait()
-        return notes_of(data)
+        return workbench_data.notes_of(data)
 
     monkeypatch.setattr(data_notes, "notes_of", read)
     run_id = store.create_run(experiment_on(table))
