@@ -86,7 +86,7 @@ def test_the_summary_shows_some_reasons_of_failures_and_how_many_more_there_are(
     failed = []
     for number in range(6):
         *others, end = trial_events(number, at_s=101 + number, state="failed", reason="error")
-        message = f"cause {max(1, number)}"  # the first two fail alike
+        message = f"cause {'abcdef'[max(1, number)]}"  # the first two fail alike
         failed += [*others, end.model_copy(update={"traceback": None, "message": message})]
     append(store, run_id, [*begin(100), *failed, *finish(120)])
 
@@ -94,8 +94,8 @@ def test_the_summary_shows_some_reasons_of_failures_and_how_many_more_there_are(
 
     summary = out.partition("\n\n")[2].splitlines()
     shown = [line for line in summary if line.startswith("failed ")]
-    assert shown[0] == "failed  trials 0, 1: cause 1"
-    assert [line.rpartition(": ")[2] for line in shown] == ["cause 1", "cause 2", "cause 3"]
+    assert shown[0] == "failed  trials 0, 1: cause b"
+    assert [line.rpartition(": ")[2] for line in shown] == ["cause b", "cause c", "cause d"]
     assert "        and 2 other reasons" in summary
 
 
@@ -230,7 +230,9 @@ def test_interrupting_leaves_the_run_alone_and_says_how_to_come_back(shell: Shel
 
 def test_following_a_run_whose_owner_died_ends_and_offers_to_go_on(shell: Shell) -> None:
     store, run_id = _new_run(shell.folder)
-    writer = store.writer(run_id, owner_pid=os.getpid(), owner_host=socket.gethostname(), lease_timeout_s=0.3)
+    owner = subprocess.Popen([sys.executable, "-c", ""])
+    owner.wait()
+    writer = store.writer(run_id, owner_pid=owner.pid, owner_host=socket.gethostname(), lease_timeout_s=0.3)
     writer.append(*begin())
     writer._closing.set()  # the heart stops, as in a process that was killed
     time.sleep(0.5)

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from statistics import fmean, median
 from typing import TYPE_CHECKING
 
+from workbench.errors import WorkbenchError
+from workbench.experiment import Experiment
 from workbench.formatting import counted_noun, format_count, format_duration, format_number, format_range
 
 if TYPE_CHECKING:
@@ -217,14 +219,14 @@ def certainty_of(history: History) -> Certainty | None:
 def describe_luck(history: History) -> str | None:
     """Return how sure the best result is, as sentences without the last full stop.
 
-    Where no configuration was trained twice, nothing is known of the noise. Then it is said by how much the
+    Where no configuration was trained twice, nothing is known of the noise. Then it is stated by how much the
     best one leads, and what it costs to learn whether it was lucky.
 
     Args:
         history: The run.
 
     Returns:
-        None where nothing can be said: with several objectives, a result of AutoML, fewer than two complete
+        None where nothing can be stated: with several objectives, a result of AutoML, fewer than two complete
         configurations, or trials that go on from one another.
     """
     if (certainty := certainty_of(history)) is not None:
@@ -232,7 +234,7 @@ def describe_luck(history: History) -> str | None:
     best, experiment = history.best(), history.experiment
     if best is None or len(history.objectives) > 1 or history.result is not None:
         return None
-    if history.replay_of is not None or experiment.repeats > 1 or experiment.sampler.kind.is_population:
+    if history.replay_of is not None or experiment.repeats > 1 or _has_population(experiment):
         return None
     groups = _trainings(history)
     groups.pop(best.configuration, None)
@@ -291,3 +293,10 @@ def survivors(
         for number in racing
         if number == leader or noise.chance_greater(groups[number], groups[leader]) >= share
     ]
+
+
+def _has_population(experiment: Experiment) -> bool:
+    try:
+        return experiment.sampler.kind.is_population
+    except WorkbenchError:  # its package is gone, and the run can be read all the same
+        return False

@@ -48,7 +48,7 @@ _IS_ADVICE = sa.exists().where(
 _IS_FAILED_START = (runs.c.state == "failed") & ~sa.exists().where(
     events.c.run_key == runs.c.key, events.c.type == "trial_started"
 )
-"""Where nothing was tried, there is nothing to look at: the message of the command said why."""
+"""Where nothing was tried, there is nothing to look at: the command has shown why."""
 _MAX_LISTED = 10
 """How many runs are listed of those that a name or a beginning may mean."""
 

@@ -29,7 +29,7 @@ _JITTER = 1e-8
 _ROOT5 = math.sqrt(5.0)
 _FREEDOM = 5.0  # of the spectrum of Matérn 5/2, which is Student's
 _NUM_WAVES = 400
-_LEAST_GAIN = 3.0
+_MIN_GAIN = 3.0
 """In log likelihood: observations that depend on no parameter gain less by chance."""
 _NUM_KERNELS = 12
 _NUM_FUNCTIONS = 10
@@ -78,7 +78,7 @@ def draw_effects(
     scale = float(values.std())
     observed = _Observed.of(features, groups, (values - values.mean()) / scale, variances / scale**2)
     best, spread = observed.fit()
-    if observed.gain(best) < _LEAST_GAIN:
+    if observed.gain(best) < _MIN_GAIN:
         return None
     least = observed.loss(best)[0]
     draws = [_effects(observed, best, place(rng), rng)]

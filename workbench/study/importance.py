@@ -2,8 +2,8 @@
 
 An effect is a parameter's total share of the variance of the true values over the space that was declared,
 wherever a sampler has placed its trials. `effects` draws what it may be after the trials; here trials become
-observations, and draws become intervals and words. "No effect" is said only where an effect of a hundredth
-would have been seen. What trials have not resolved is called so.
+observations, and draws become intervals and words. "No effect" is stated only where an effect of a hundredth
+would have been seen. What trials have not resolved is named as such.
 """
 
 from __future__ import annotations

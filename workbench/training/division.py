@@ -257,7 +257,7 @@ def _pool(parts: Parts, targets: Any) -> Tensor | None:
 
 
 def _is_decided(function: Callable[[Any, Any], Any], outputs: Any, targets: Any) -> bool:
-    """Return whether a loss returns the same twice: of one that draws at random nothing can be told."""
+    """Return whether a loss returns the same twice: of one that draws at random nothing can be stated."""
     try:
         with torch.no_grad():
             values = [function(outputs, targets) for _ in range(2)]
