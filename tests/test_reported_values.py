@@ -68,9 +68,7 @@ def test_one_real_number_is_a_result_whatever_library_made_it(value: Any) -> Non
 )
 def test_a_boolean_is_0_or_1_beside_the_results_and_no_result(value: Any) -> None:
     assert result_of(value) is None
-    assert side_value_of(value) == float(
-        bool(value if np.isscalar(value) else value[0] if value.ndim else value)
-    )
+    assert side_value_of(value) == float(bool(np.ravel(value)[0]))
     assert "boolean" in (why_no_result(value) or "")
 
 

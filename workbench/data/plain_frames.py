@@ -52,16 +52,13 @@ def plain_frame(frame: pd.DataFrame, *, field: str = "data") -> PlainFrame:
         DataError: If a column holds what is no single value, such as lists or complex numbers.
     """
     table, notes = _with_index(frame)
-    columns = {}
-    for place, name in enumerate(map(str, table.columns)):
-        column, note = _plain(table.iloc[:, place].rename(name), field)
-        columns[name] = column
+    plain = table.copy(deep=False)
+    for name, given in table.items():
+        column, note = _plain(given, field)
+        if column is not given:
+            plain[name] = column
         notes += [] if note is None else [note]
-    if all(column is table.iloc[:, place] for place, column in enumerate(columns.values())):
-        return PlainFrame(table, tuple(notes))
-    import pandas as pd
-
-    return PlainFrame(pd.DataFrame(columns, index=table.index), tuple(notes))
+    return PlainFrame(plain, tuple(notes))
 
 
 def plain_column(values: pd.Series, *, field: str = "data") -> pd.Series:

@@ -70,8 +70,6 @@ def read_noted_table(path: Path, num_rows: int | None = None, *, only: str | Non
             check_repeated(path, _names_in_parquet(path), field="data.path")
             plain = plain_frame(pd.read_parquet(path, columns=wanted), field="data.path")
             return plain if wanted is None else plain._replace(table=plain.table[wanted])
-    except DataError:
-        raise
     except (OSError, ValueError, ImportError) as error:
         raise _unreadable(path, error) from error
     raise DataError(

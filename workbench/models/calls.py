@@ -84,6 +84,13 @@ def map_tensors(function: Any, batch: Any) -> Any:
     return batch
 
 
+def map_outputs(function: Any, outputs: Any) -> Any:
+    """Return outputs as `map_tensors` does; a mapping keeps its type, as a loss may read attributes of it."""
+    if isinstance(outputs, Mapping):
+        return type(outputs)(map_tensors(function, outputs))  # type: ignore[call-arg]
+    return map_tensors(function, outputs)
+
+
 def describe_inputs(inputs: Inputs) -> str:
     """Return the types and shapes of inputs, the samples first."""
     if isinstance(inputs, Mapping):

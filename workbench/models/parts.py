@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from workbench.models.calls import loss_in, num_samples, output_in
+from workbench.models.calls import loss_in, map_outputs, num_samples, output_in
 from workbench.models.pairing import IGNORED
 
 Division = Literal["samples", "targets", "next_targets", "counts", "none"]
@@ -294,10 +294,20 @@ def variants(outputs: Any, targets: Any, pool: Tensor | None) -> Iterator[tuple[
         return
     size = float(output_in(outputs).float().std(unbiased=False)) or 1.0
     for make in (_noisy, _between_0_and_1):
-        changed = _changed(outputs, lambda each, make=make: make(each, size, generator))
+        changed = map_outputs(lambda each, make=make: _drawn(make, each, size, generator), outputs)
         yield changed, drawn
         if drawn is not targets:
             yield changed, targets
+
+
+def _drawn(
+    make: Callable[[Tensor, float, torch.Generator], Tensor],
+    values: Tensor,
+    size: float,
+    generator: torch.Generator,
+) -> Tensor:
+    """Return other values in place of some; what is no score of samples stays."""
+    return make(values, size, generator) if values.is_floating_point() and values.ndim else values
 
 
 def _noisy(values: Tensor, size: float, generator: torch.Generator) -> Tensor:
@@ -308,19 +318,6 @@ def _noisy(values: Tensor, size: float, generator: torch.Generator) -> Tensor:
 def _between_0_and_1(values: Tensor, _size: float, generator: torch.Generator) -> Tensor:
     drawn = 0.01 + 0.98 * torch.rand(tuple(values.shape), generator=generator).to(values)
     return drawn / drawn.sum(dim=-1, keepdim=True) if drawn.ndim > 1 and drawn.shape[-1] > 1 else drawn
-
-
-def _changed(outputs: Any, change: Callable[[Tensor], Tensor]) -> Any:
-    if isinstance(outputs, Tensor):
-        return change(outputs) if outputs.is_floating_point() and outputs.ndim else outputs
-    if isinstance(outputs, tuple) and hasattr(outputs, "_fields"):
-        return type(outputs)(*(_changed(each, change) for each in outputs))
-    if isinstance(outputs, tuple | list):
-        return type(outputs)(_changed(each, change) for each in outputs)
-    if hasattr(outputs, "items") and hasattr(outputs, "keys"):
-        found = {name: _changed(each, change) for name, each in outputs.items()}
-        return found if type(outputs) is dict else type(outputs)(found)
-    return outputs
 
 
 def masked(targets: Tensor) -> Tensor:

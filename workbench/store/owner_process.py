@@ -50,7 +50,7 @@ def is_alive(pid: int, host: str, described: str | None) -> bool | None:
     except ProcessLookupError:
         return False
     except OSError:
-        return None
+        pass  # it is another user's
     return None  # the pid may be another process's by now
 
 

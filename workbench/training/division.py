@@ -7,6 +7,7 @@ batch must equal is decided in `models.parts`.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 import functools
@@ -26,7 +27,7 @@ from workbench.models import parts as rules
 from workbench.models.calls import loss_in, map_tensors, output_in
 from workbench.models.metrics import Metric
 from workbench.models.pairing import IGNORED
-from workbench.training.assembly import Parts
+from workbench.training.assembly import Parts, leaves_out_targets
 from workbench.training.evaluation import in_single_precision
 from workbench.training.source import WorkerBatch
 
@@ -149,28 +150,17 @@ def _refusal(what: str, field: str, allowed: str | None) -> ExperimentError:
     )  # fmt: skip
 
 
-def _unchanged(parts: Parts) -> Any:
-    return _Unchanged(parts)
-
-
-class _Unchanged:
+@contextlib.contextmanager
+def _unchanged(parts: Parts) -> Iterator[None]:
     """Predicting leaves generators and the mode of the model as they were."""
-
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
-        device = parts.worker.device
-        self._states = RandomStates(0).in_use()
-        self._device_states = torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
-
-    def __enter__(self) -> None:
-        self._device_states.__enter__()
-        self._states.__enter__()
-        self._parts.strategy.train(False)
-
-    def __exit__(self, *error: Any) -> None:
-        self._parts.strategy.train(True)
-        self._states.__exit__(*error)
-        self._device_states.__exit__(*error)
+    device = parts.worker.device
+    devices = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices=devices), RandomStates(0).in_use():
+        parts.strategy.train(False)
+        try:
+            yield
+        finally:
+            parts.strategy.train(True)
 
 
 def _chosen(parts: Parts, size: int) -> np.ndarray:
@@ -229,19 +219,12 @@ def _evidence(
         pool = _pool(parts, targets)
         for some_outputs, some_targets in rules.variants(outputs, targets, pool):
             yield from rules.evidence_on(function, some_outputs, some_targets) or ()
-        may_leave_out = by_targets and pool is not None and leaves_out(parts)
+        may_leave_out = by_targets and pool is not None and leaves_out_targets(parts.datasets)
         if not may_leave_out or bool((targets == IGNORED).any()):
             return
         # On the CPU: a GPU may not survive a class that a function does not know.
         on_cpu = functools.partial(map_tensors, Tensor.cpu)
         yield from rules.evidence_on(function, on_cpu(outputs), rules.masked(on_cpu(targets))) or ()
-
-
-def leaves_out(parts: Parts) -> bool:
-    """Return whether some targets of the trial are left out by losses, or may be."""
-    from workbench.training.assembly import leaves_out_targets
-
-    return leaves_out_targets(parts.datasets)
 
 
 def _pool(parts: Parts, targets: Any) -> Tensor | None:
@@ -284,7 +267,9 @@ def _division_of_model(parts: Parts, size: int) -> rules.Division | None:
     for is_masked in (False, True):
         inputs, targets = parts.validation.fetch(indices)
         if is_masked:
-            if not isinstance(targets, Tensor) or targets.is_floating_point() or not leaves_out(parts):
+            if not isinstance(targets, Tensor) or targets.is_floating_point():
+                break
+            if not leaves_out_targets(parts.datasets):
                 break
             if bool((targets == IGNORED).any()):
                 break

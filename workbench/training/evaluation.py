@@ -12,7 +12,7 @@ import torch
 
 from workbench.errors import ExperimentError
 from workbench.models import parts
-from workbench.models.calls import map_tensors, output_in
+from workbench.models.calls import map_outputs, map_tensors, output_in
 from workbench.models.metrics import AnyMetric, Metric, WholeMetric, predicted_classes
 from workbench.models.pairing import Pairing
 from workbench.strategies.strategy import StatisticsRenewing, Strategy, Worker
@@ -159,9 +159,7 @@ def in_single_precision(outputs: Any) -> Any:
     def convert(values: torch.Tensor) -> torch.Tensor:
         return values.float() if values.dtype in (torch.bfloat16, torch.float16) else values
 
-    if isinstance(outputs, Mapping):  # of its type, since a loss may read attributes of it
-        return type(outputs)(map_tensors(convert, outputs))  # type: ignore[call-arg]
-    return map_tensors(convert, outputs)
+    return map_outputs(convert, outputs)
 
 
 def renew_statistics(

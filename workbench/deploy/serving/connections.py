@@ -112,14 +112,16 @@ class Connections:
                 del self._waiting[connection.peer]
 
     def _limit_of(self, peer: str) -> int:
-        if self.trusted:
-            try:
-                address = ipaddress.ip_address(peer)
-            except ValueError:
-                return max(1, int(self.limit * _SHARE_OF_PEER))
-            if any(address in network for network in self.trusted):
-                return self.limit
-        return max(1, int(self.limit * _SHARE_OF_PEER))
+        return self.limit if self._is_trusted(peer) else max(1, int(self.limit * _SHARE_OF_PEER))
+
+    def _is_trusted(self, peer: str) -> bool:
+        if not self.trusted:
+            return False
+        try:
+            address = ipaddress.ip_address(peer)
+        except ValueError:  # a socket that has no number
+            return False
+        return any(address in network for network in self.trusted)
 
     def _end_waiting(self, peer: str) -> bool:
         oldest = next(iter(self._waiting.get(peer, ())), None)
