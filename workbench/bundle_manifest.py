@@ -6,29 +6,19 @@ which files an export into the same folder replaces. What else the configuration
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from workbench.errors import RunError
-from workbench.files import finish_copy
+from workbench.files import finish_copy, sha256_of
 
 CONFIGURATION = "configuration.json"
 CARD = "card.json"
 """The card of a model; it states by itself what belongs to it, and timings are added to it later."""
 _FILES = "files"
 _EXPORT_AGAIN = "Export the run again, with --force into this folder."
-
-
-def sha256_of(path: Path) -> str:
-    """Return the SHA-256 of a file."""
-    with path.open("rb") as opened:
-        digest = hashlib.sha256()
-        while chunk := opened.read(1 << 20):
-            digest.update(chunk)
-    return digest.hexdigest()
 
 
 def add_manifest(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Write files and folders atomically, and name the encoding of text that cannot be read.
+"""Write files and folders atomically, hash files, and name the encoding of text that cannot be read.
 
 A reader meanwhile gets the earlier content or the new one, never a part. What must also survive a loss of
 power, as checkpoints must, is left to its own writer.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import codecs
 import contextlib
 import glob
+import hashlib
 import json
 import os
 import shutil
@@ -141,6 +142,15 @@ def _is_running(pid: int) -> bool:
     except PermissionError:
         return True
     return True
+
+
+def sha256_of(path: Path) -> str:
+    """Return the SHA-256 of a file."""
+    with path.open("rb") as opened:
+        digest = hashlib.sha256()
+        while chunk := opened.read(1 << 20):
+            digest.update(chunk)
+    return digest.hexdigest()
 
 
 def encoding_in_words(error: UnicodeDecodeError) -> str:

@@ -30,8 +30,8 @@ import psutil
 
 from tests.services.ports import free_port
 from tests.services.served import Connection, Server, body_of
-from workbench.bundle_manifest import sha256_of
 from workbench.deploy.card import MODEL, Card, Input, Output
+from workbench.files import sha256_of
 
 RESULTS = Path(__file__).parent / "results" / "serving.json"
 SHAPES = {"mlp": (64,), "resnet": (1, 8, 8)}

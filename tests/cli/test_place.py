@@ -8,7 +8,6 @@ import pytest
 from tests.deploy.placement.systems import two_exits
 from tests.deploy.trained import experiment, exported
 from tests.services.shell import Shell
-from workbench.bundle_manifest import sha256_of
 from workbench.cli import place_run
 from workbench.deploy.placement.assembly import assemble
 from workbench.deploy.placement.links import HEADER_BYTES
@@ -18,6 +17,7 @@ from workbench.deploy.placement.tiers_file import read_tiers
 from workbench.deploy.tiers.measured_run import Measured, Probes
 from workbench.deploy.tiers.prediction import Expected
 from workbench.deploy.tiers.profiling import profile_stages
+from workbench.files import sha256_of
 
 FILE = """
 tiers:

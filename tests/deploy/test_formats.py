@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from tests.deploy.trained import exported
-from workbench.bundle_manifest import sha256_of
 from workbench.deploy.formats import FORMATS, format_names
 from workbench.deploy.predictor import Predictor
 from workbench.errors import ArgumentError, RunError
+from workbench.files import sha256_of
 from workbench.runs.bundle_formats import check_format
 
 PACKAGE = '''

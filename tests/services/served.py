@@ -15,8 +15,8 @@ import numpy as np
 from pydantic import JsonValue
 
 from tests.services.waiting import wait_until
-from workbench.bundle_manifest import sha256_of
 from workbench.deploy.card import MODEL, Card, Input, Output, Statistics
+from workbench.files import sha256_of
 
 CLASSES = ("low", "high")
 WIDTH = 512

@@ -15,7 +15,6 @@ import numpy as np
 import torch
 from torch import nn
 
-from workbench.bundle_manifest import sha256_of
 from workbench.data import Datasets, check_options
 from workbench.data.reading import Reading, some_of
 from workbench.deploy import table_graph
@@ -31,6 +30,7 @@ from workbench.deploy.predictor import Answers, Predictor, classes_in
 from workbench.deploy.statistics import describe_samples, of_numbers, of_texts
 from workbench.errors import DataError, RunError
 from workbench.experiment import Experiment
+from workbench.files import sha256_of
 from workbench.models.calls import call_model, map_tensors, output_in
 from workbench.models.found_boxes import NUM_EDGES
 from workbench.models.pairing import Pairing

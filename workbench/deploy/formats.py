@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from workbench.bundle_manifest import sha256_of
 from workbench.deploy.card import Card
 from workbench.errors import RunError
+from workbench.files import sha256_of
 from workbench.registry import Registry
 
 if TYPE_CHECKING:

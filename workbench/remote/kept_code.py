@@ -27,6 +27,7 @@ from pathlib import Path
 from workbench.experiment import Experiment
 from workbench.experiment.command import arguments_of
 from workbench.experiment.pretrained import weights_of
+from workbench.files import sha256_of
 from workbench.known_secrets import is_secret
 from workbench.programs import kept_imports
 from workbench.remote.code_archive import LEFT_OUT
@@ -370,11 +371,7 @@ def hash_of(path: str) -> str:
         versions = sorted(name for name in names if name.endswith((".dist-info", ".egg-info")))
         return hashlib.sha256("\n".join(versions).encode()).hexdigest()
     try:
-        with open(path, "rb") as file:
-            digest = hashlib.sha256()
-            while block := file.read(2**20):
-                digest.update(block)
-            return digest.hexdigest()
+        return sha256_of(Path(path))
     except OSError:
         return ""
 

@@ -30,7 +30,7 @@ from sqlalchemy.engine import URL, Connection
 
 from workbench.artifacts import Artifacts, open_artifacts
 from workbench.errors import ArgumentError, StoreError, StoreUnavailableError
-from workbench.files import write_atomically
+from workbench.files import sha256_of, write_atomically
 from workbench.formatting import format_bytes, format_count
 from workbench.store.connection import Database, connect, translated
 from workbench.store.store import Store
@@ -272,11 +272,7 @@ def _has_stamp(path: Path, stamp: tuple[int, int]) -> bool:
 
 
 def _digest(path: Path) -> list[Any]:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while chunk := file.read(_CHUNK_BYTES):
-            digest.update(chunk)
-        return [digest.hexdigest(), file.tell()]
+    return [sha256_of(path), path.stat().st_size]
 
 
 def _copy_store(database: Database, target: Path) -> dict[str, int]:

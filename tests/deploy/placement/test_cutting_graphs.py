@@ -11,7 +11,6 @@ import onnx
 import pytest
 
 from tests.deploy.placement.systems import system
-from workbench.bundle_manifest import sha256_of
 from workbench.deploy.card import MODEL
 from workbench.deploy.placement.cut_bundle import write_cut
 from workbench.deploy.placement.cut_choice import best_cut
@@ -27,6 +26,7 @@ from workbench.deploy.predictor import open_session
 from workbench.deploy.tiers.settings import StageSettings
 from workbench.deploy.tiers.stage_model import StageModels
 from workbench.errors import RunError
+from workbench.files import sha256_of
 
 _GRAPH = """
 <ir_version: 10, opset_import: ["" : 20]>

@@ -8,9 +8,9 @@ import psutil
 import pytest
 
 from tests.deploy.trained import exported
-from workbench.bundle_manifest import sha256_of
 from workbench.deploy.placement.profile import read_profile
 from workbench.deploy.tiers.profiling import profile_stages
+from workbench.files import sha256_of
 
 
 @pytest.fixture(scope="module")

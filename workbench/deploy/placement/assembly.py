@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 
-from workbench.bundle_manifest import sha256_of
 from workbench.deploy.placement.cut_choice import best_cut
 from workbench.deploy.placement.profile import Profile, read_profile
 from workbench.deploy.placement.sending import ANSWER_BYTES, Sending
@@ -15,6 +14,7 @@ from workbench.deploy.placement.stages import STAGES, Stages, read_evidence, rea
 from workbench.deploy.placement.system import System
 from workbench.deploy.placement.tiers_file import HERE, Tier, TiersFile
 from workbench.errors import ExperimentError
+from workbench.files import sha256_of
 
 Measure = Callable[..., Profile]
 

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import numpy as np
 
-from workbench.bundle_manifest import sha256_of
 from workbench.deploy.card import MODEL
 from workbench.deploy.placement.graph_cut import CuttableGraph, Passed, cuttable
 from workbench.deploy.placement.min_cut import Value, min_cut, time_of
 from workbench.deploy.placement.sending import ANSWER_BYTES, Sending
 from workbench.deploy.placement.system import Cut
+from workbench.files import sha256_of
 
 
 def best_cut(bundle: Path, sending: Sending, *, at: np.ndarray | None = None) -> Cut | None:

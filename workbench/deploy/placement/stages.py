@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from workbench.bundle_manifest import check_listed, complete_export, sha256_of
+from workbench.bundle_manifest import check_listed, complete_export
 from workbench.errors import RunError
-from workbench.files import write_atomically
+from workbench.files import sha256_of, write_atomically
 
 STAGES = "stages.json"
 EVIDENCE = "validation.npz"

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import numpy as np
 
-from workbench.bundle_manifest import sha256_of
 from workbench.deploy.card import MODEL, read_card
 from workbench.deploy.device import HERE, RUNNER, example_feeds, run_parcel
 from workbench.deploy.graph import Graph, onnx
@@ -21,6 +20,7 @@ from workbench.deploy.placement.profile import FrameTiming, GraphTiming, Profile
 from workbench.deploy.placement.stages import Stages, read_stages
 from workbench.deploy.tiers.certificates import Authority
 from workbench.deploy.tiers.profile_runner import GRAPH, IDLE, RECEIVER, SENDER
+from workbench.files import sha256_of
 
 _NUM_CALLS = 1000
 _NUM_IDLE = 20
