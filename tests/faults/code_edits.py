@@ -13,15 +13,13 @@ import argparse
 import contextlib
 import os
 import random
-import shutil
 import signal
 import sys
-import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
 from tests.faults.house import DEADLINE_S, House, finish
+from tests.faults.rounds import play_rounds
 from tests.services.waiting import try_until
 from workbench.experiment import Experiment
 from workbench.runs import Run
@@ -148,22 +146,11 @@ def main(words: list[str]) -> int:
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args(words)
-    folder = Path(tempfile.mkdtemp(prefix="workbench-code-"))
-    house = House(folder)
-    num_wrong = 0
-    try:
-        for number in range(given.rounds):
-            began_s = time.monotonic()
-            wrong = play(house, number, random.Random(f"{given.seed}/{number}"))
-            num_wrong += len(wrong)
-            verdict = "WRONG" if wrong else "well"
-            print(f"{number:3d} {verdict}: {time.monotonic() - began_s:.0f} s", flush=True)
-            for line in wrong:
-                print(f"    wrong: {line}", flush=True)
-    finally:
-        house.close()
-        shutil.rmtree(folder, ignore_errors=True)
-    return 1 if num_wrong else 0
+
+    def play_round(house: House, number: int) -> tuple[list[str], str]:
+        return play(house, number, random.Random(f"{given.seed}/{number}")), ""
+
+    return play_rounds("code", given.rounds, play_round)
 
 
 if __name__ == "__main__":

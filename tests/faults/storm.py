@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import argparse
 import random
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
-from pathlib import Path
 from typing import Any
 
 from tests.faults.evidence import Record, check_order
 from tests.faults.house import DEADLINE_S, House, finish
+from tests.faults.rounds import play_rounds
 from tests.services.waiting import try_until
 from workbench.experiment import Experiment
 
@@ -109,23 +107,13 @@ def main(words: list[str]) -> int:
     parser.add_argument("--runs", type=int, default=4, help="Runs that start at once.")
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args(words)
-    folder = Path(tempfile.mkdtemp(prefix="workbench-storm-"))
-    house = House(folder)
-    num_wrong = 0
-    try:
-        for number in range(given.rounds):
-            began_s = time.monotonic()
-            chance = random.Random(f"{given.seed}/{number}")
-            wrong, sent = play(house, given.runs, chance, shuts_down=number % 2 == 1)
-            num_wrong += len(wrong)
-            verdict = "WRONG" if wrong else "well"
-            print(f"{number:3d} {verdict}: {sent} commands, {time.monotonic() - began_s:.0f} s", flush=True)
-            for line in wrong:
-                print(f"    wrong: {line}", flush=True)
-    finally:
-        house.close()
-        shutil.rmtree(folder, ignore_errors=True)
-    return 1 if num_wrong else 0
+
+    def play_round(house: House, number: int) -> tuple[list[str], str]:
+        chance = random.Random(f"{given.seed}/{number}")
+        wrong, sent = play(house, given.runs, chance, shuts_down=number % 2 == 1)
+        return wrong, f"{sent} commands, "
+
+    return play_rounds("storm", given.rounds, play_round)
 
 
 if __name__ == "__main__":
