@@ -162,10 +162,12 @@ def groups_of(*messages: str) -> list[int]:
         ("ValueError: shape (64, 3, 8) is not (64, 10)", "ValueError: shape (32, 3, 9) is not (7, 2)"),
         ("RuntimeError: run 1f0c9ab2e4d7 is gone", "RuntimeError: run 90ab12cdef34 is gone"),
         ("ValueError: loss is nan", "ValueError: loss is inf"),
-        ("RuntimeError: job 0f8fad5b-d9cb-469f-a165-70867728950e", "RuntimeError: job "
-         "7c9e6679-7425-40de-944b-e07fc1f90ae7"),
+        (
+            "RuntimeError: job 0f8fad5b-d9cb-469f-a165-70867728950e",
+            "RuntimeError: job 7c9e6679-7425-40de-944b-e07fc1f90ae7",
+        ),
     ],
-)  # fmt: skip
+)
 def test_one_error_is_one_group_whatever_varies_in_it(one: str, other: str) -> None:
     assert groups_of(one, other) == [2]
 

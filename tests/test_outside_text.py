@@ -98,9 +98,11 @@ def test_nothing_that_steers_a_terminal_is_printed(text: str) -> None:
 )
 def test_an_experiment_with_text_that_no_file_holds_is_refused_by_its_place(changes: dict) -> None:
     document = {
-        "train": "mine:train", "search": {"x": {"low": 0.0, "high": 1.0}},
-        "objectives": [{"metric": "loss", "goal": "minimize"}], **changes,
-    }  # fmt: skip
+        "train": "mine:train",
+        "search": {"x": {"low": 0.0, "high": 1.0}},
+        "objectives": [{"metric": "loss", "goal": "minimize"}],
+        **changes,
+    }
     with pytest.raises(ExperimentError, match="is not Unicode text") as caught:
         wb.Experiment(**document)
     assert (caught.value.field or "").startswith(next(iter(changes)))

@@ -128,9 +128,11 @@ def test_reports_read_in_bulk_have_the_same_times() -> None:
     one_by_one = RunData.of(EXPERIMENT, [*started, *reports])
     in_bulk = RunData(EXPERIMENT)
     in_bulk.add_rows(
-        [(seq, event.type, getattr(event, "trial", None), event.time_unix_s, event.model_dump_json())
-         for seq, event in enumerate([*started, *reports], start=1)]
-    )  # fmt: skip
+        [
+            (seq, event.type, getattr(event, "trial", None), event.time_unix_s, event.model_dump_json())
+            for seq, event in enumerate([*started, *reports], start=1)
+        ]
+    )
     assert in_bulk.series.curve(0, "f1").x("time")[-1] == 10.0 + 399
     points = [run.series.curve(0, "f1").points for run in (in_bulk, one_by_one)]
     assert np.array_equal(*points, equal_nan=True)

@@ -74,12 +74,21 @@ def histories(draw: Any) -> tuple[list[Event], dict[int, float | None]]:
                 speed = draw(st.one_of(st.none(), st.floats(0.001, 1e6)))
                 events.append(
                     TrialReported(
-                        trial=number, attempt=attempt, step=step, values=draw(VALUES), samples_per_s=speed,
+                        trial=number,
+                        attempt=attempt,
+                        step=step,
+                        values=draw(VALUES),
+                        samples_per_s=speed,
                         time_unix_s=now_s,
                     )
-                )  # fmt: skip
-            how = draw(st.sampled_from(["lost", "stopped", "oom"] if attempt < num_attempts - 1 else
-                                       ["complete", "failed", "pruned", "running", "lost"]))  # fmt: skip
+                )
+            how = draw(
+                st.sampled_from(
+                    ["lost", "stopped", "oom"]
+                    if attempt < num_attempts - 1
+                    else ["complete", "failed", "pruned", "running", "lost"]
+                )
+            )
             now_s += draw(SECONDS)
             until_s = last_s if how in ("lost", "stopped", "running") else now_s
             ran_s[number] = (ran_s[number] or 0.0) + until_s - began_s
@@ -116,8 +125,10 @@ def test_every_face_shows_the_same_values_under_the_same_names(
     python = to_table(history)
     assert set(python.columns) <= names
     panel = table_of(history, TableQuery(limit=100))
-    panel_cells = {row.number: dict(zip((column.label for column in panel.columns), row.cells, strict=True))
-                   for row in panel.rows}  # fmt: skip
+    panel_cells = {
+        row.number: dict(zip((column.label for column in panel.columns), row.cells, strict=True))
+        for row in panel.rows
+    }
     terminal = terminal_cells(history)
     report = report_cells(run)
 
@@ -178,10 +189,14 @@ def test_the_time_of_a_trial_is_the_time_that_it_ran_in_every_face() -> None:
         AttemptEnded(trial=0, attempt=0, reason="lost", message="lost", time_unix_s=at + 3730),
         TrialStarted(trial=0, attempt=1, worker_pids=[1], time_unix_s=at + 3740),
         TrialEnded(
-            trial=0, attempt=1, state="complete", values={"f1": 0.5, "size": 1.0}, step=2,
+            trial=0,
+            attempt=1,
+            state="complete",
+            values={"f1": 0.5, "size": 1.0},
+            step=2,
             time_unix_s=at + 3800,
         ),
-    ]  # fmt: skip
+    ]
     run = RunData.of(EXPERIMENT, events)
     assert to_table(run.history)["duration_s"].tolist() == [100.0]
     panel = table_of(run.history, TableQuery())
@@ -212,12 +227,19 @@ def test_with_repeats_every_face_shows_the_mean_of_the_best_configuration() -> N
     for number, value in enumerate((0.5, 0.99, 0.8, 0.9)):
         configuration, repeat = divmod(number, 2)
         events += [
-            TrialProposed(trial=number, params={"lr": 0.1 + configuration, "step": "a"},
-                          configuration=configuration, repeat=repeat, seed=0, time_unix_s=0.0),
+            TrialProposed(
+                trial=number,
+                params={"lr": 0.1 + configuration, "step": "a"},
+                configuration=configuration,
+                repeat=repeat,
+                seed=0,
+                time_unix_s=0.0,
+            ),
             TrialStarted(trial=number, attempt=0, worker_pids=[1], time_unix_s=1.0),
-            TrialEnded(trial=number, attempt=0, state="complete", values={"f1": value}, step=1,
-                       time_unix_s=2.0),
-        ]  # fmt: skip
+            TrialEnded(
+                trial=number, attempt=0, state="complete", values={"f1": value}, step=1, time_unix_s=2.0
+            ),
+        ]
     run = RunData.of(experiment, events)
     history = run.history
     panel = table_of(history, TableQuery())

@@ -47,10 +47,35 @@ _FOLDERS = """
 """Folders of which everything is left out."""
 _TEMPLATE = re.compile(r"[._-](?:examples?|sample|template|tmpl|tpl|dist|schema)$")
 """Endings of files that show which variables are needed, without their values."""
-_CODE = frozenset({
-    ".c", ".cc", ".cpp", ".cu", ".cuh", ".go", ".h", ".hpp", ".ipynb", ".java", ".jl", ".js", ".md", ".proto",
-    ".py", ".pyi", ".pyx", ".r", ".rs", ".rst", ".scala", ".sh", ".so", ".ts", ".tsx",
-})  # fmt: skip
+_CODE = frozenset(
+    {
+        ".c",
+        ".cc",
+        ".cpp",
+        ".cu",
+        ".cuh",
+        ".go",
+        ".h",
+        ".hpp",
+        ".ipynb",
+        ".java",
+        ".jl",
+        ".js",
+        ".md",
+        ".proto",
+        ".py",
+        ".pyi",
+        ".pyx",
+        ".r",
+        ".rs",
+        ".rst",
+        ".scala",
+        ".sh",
+        ".so",
+        ".ts",
+        ".tsx",
+    }
+)
 _PRIVATE = re.compile(
     rb"^\s*-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----|^PuTTY-User-Key-File-|^\s*AGE-SECRET-KEY-1",
     re.MULTILINE,

@@ -115,9 +115,11 @@ def not_held(value: Any, field: str | None) -> ExperimentError:
     """Return the error for a value that an experiment cannot hold, with what to write instead."""
     problem, next_step = _why_not_held(value)
     return ExperimentError(
-        problem, field=field, allowed="numbers, texts, true, false, null, and lists and mappings of these",
+        problem,
+        field=field,
+        allowed="numbers, texts, true, false, null, and lists and mappings of these",
         next_step=next_step,
-    )  # fmt: skip
+    )
 
 
 def _why_not_held(value: Any) -> tuple[str, str]:

@@ -48,8 +48,12 @@ PALETTE = np.array([[255, 0, 0], [0, 255, 0], [0, 0, 255], [10, 20, 30]])[np.ara
 CASES: dict[str, tuple[Any, str, dict[str, Any], np.ndarray]] = {
     "1": (Image.fromarray(GREY > 127), "png", {}, np.where(GREY > 127, 255, 0)),
     "L": (Image.fromarray(GREY), "png", {}, GREY),
-    "L with a transparent grey": (Image.fromarray(GREY), "png", {"transparency": 0},
-                                  grey_and(np.where(GREY == 0, 0, 255))),
+    "L with a transparent grey": (
+        Image.fromarray(GREY),
+        "png",
+        {"transparency": 0},
+        grey_and(np.where(GREY == 0, 0, 255)),
+    ),
     "LA": (Image.merge("LA", [Image.fromarray(GREY), Image.fromarray(HALF)]), "png", {}, grey_and(HALF)),
     "16 bits, PNG": (Image.fromarray(RAMP), "png", {}, GREY),
     "16 bits, TIFF": (Image.fromarray(RAMP), "tiff", {}, GREY),
@@ -57,16 +61,28 @@ CASES: dict[str, tuple[Any, str, dict[str, Any], np.ndarray]] = {
     "16 bits, PGM": (Image.fromarray(RAMP), "ppm", {}, GREY),
     "RGB": (Image.fromarray(COLOUR), "png", {}, COLOUR),
     "RGBA": (Image.fromarray(np.dstack([COLOUR, GREY])), "png", {}, on_white(COLOUR, GREY)),
-    "RGBA, WebP": (Image.fromarray(np.dstack([COLOUR, HALF])), "webp", {"lossless": True},
-                   on_white(COLOUR, HALF)),
+    "RGBA, WebP": (
+        Image.fromarray(np.dstack([COLOUR, HALF])),
+        "webp",
+        {"lossless": True},
+        on_white(COLOUR, HALF),
+    ),
     "P": (palette(), "png", {}, PALETTE),
-    "P with a transparent colour": (palette(), "png", {"transparency": 1},
-                                    on_white(PALETTE, np.where(PALETTE[..., 1] == 255, 0, 255))),
+    "P with a transparent colour": (
+        palette(),
+        "png",
+        {"transparency": 1},
+        on_white(PALETTE, np.where(PALETTE[..., 1] == 255, 0, 255)),
+    ),
     "P, GIF": (palette(), "gif", {}, PALETTE),
     "BMP": (Image.fromarray(COLOUR), "bmp", {}, COLOUR),
-    "CMYK": (Image.new("CMYK", (8, 8), (255, 0, 0, 0)), "tiff", {},
-             np.broadcast_to([0.0, 255.0, 255.0], (8, 8, 3))),
-}  # fmt: skip
+    "CMYK": (
+        Image.new("CMYK", (8, 8), (255, 0, 0, 0)),
+        "tiff",
+        {},
+        np.broadcast_to([0.0, 255.0, 255.0], (8, 8, 3)),
+    ),
+}
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -99,8 +115,28 @@ def test_pixels_without_a_fixed_white_are_refused_by_name(mode: str, tmp_path: P
 
 
 def test_no_mode_of_pillow_raises_anything_else() -> None:
-    for mode in ("1", "L", "P", "RGB", "RGBA", "CMYK", "YCbCr", "LAB", "HSV", "I", "F", "LA", "PA", "RGBX",
-                 "RGBa", "La", "I;16", "I;16L", "I;16B", "I;16N"):  # fmt: skip
+    for mode in (
+        "1",
+        "L",
+        "P",
+        "RGB",
+        "RGBA",
+        "CMYK",
+        "YCbCr",
+        "LAB",
+        "HSV",
+        "I",
+        "F",
+        "LA",
+        "PA",
+        "RGBX",
+        "RGBa",
+        "La",
+        "I;16",
+        "I;16L",
+        "I;16B",
+        "I;16N",
+    ):
         image = Image.new(mode, (2, 2))
         reason = why_not_eight_bits(image)
         assert (reason is None) == (mode not in ("I", "F", "LAB")), mode

@@ -48,20 +48,28 @@ CASES: dict[str, tuple[Any, str, list[float] | None, str]] = {
     "timedelta": ([dt.timedelta(minutes=1), dt.timedelta(1), None], "number", [60, 86400, np.nan], ""),
     "date": (DAYS, "time", None, ""),
     "datetime": (MOMENTS, "time", None, ""),
-    "with a zone": ([dt.datetime(2024, 1, 1, tzinfo=IN_ROME), dt.datetime(2024, 6, 1, tzinfo=IN_ROME), None],
-                    "time", None, ""),
+    "with a zone": (
+        [dt.datetime(2024, 1, 1, tzinfo=IN_ROME), dt.datetime(2024, 6, 1, tzinfo=IN_ROME), None],
+        "time",
+        None,
+        "",
+    ),
     "Period": (pd.period_range("2024-01", periods=3, freq="M"), "time", None, "their first moment"),
     "Period objects": ([pd.Period("2024-01"), pd.Period("2024-02"), None], "time", None, "first moment"),
     "Interval": (pd.interval_range(0, 3), "category", None, "intervals, which are read as text"),
     "Categorical": (pd.Categorical(["a", "b", None]), "category", None, ""),
-    "ordered Categorical": (pd.Categorical(["low", "high", "low"], ["low", "high"], ordered=True),
-                            "category", None, ""),
+    "ordered Categorical": (
+        pd.Categorical(["low", "high", "low"], ["low", "high"], ordered=True),
+        "category",
+        None,
+        "",
+    ),
     "Categorical of numbers": (pd.Categorical([1, 2, 1]), "category", None, ""),
     "bytes": ([b"a", b"b", None], "category", None, "bytes, which are read as UTF-8"),
     "UUID": ([uuid.UUID(int=1), uuid.UUID(int=2), None], "category", None, ""),
     "text and numbers": (["a", 1, 2.5], "category", None, ""),
     "text and dates": (["a", dt.date(2024, 1, 1), None], "category", None, "date, str, which"),
-}  # fmt: skip
+}
 ARROW: dict[str, tuple[pa.DataType, list[Any], str, list[float] | None]] = {
     "int8": (pa.int8(), [1, None, 3], "number", [1, np.nan, 3]),
     "uint64": (pa.uint64(), [1, 2, 3], "number", [1, 2, 3]),
@@ -73,8 +81,12 @@ ARROW: dict[str, tuple[pa.DataType, list[Any], str, list[float] | None]] = {
     "decimal256": (pa.decimal256(50, 2), [Decimal("1.5"), None, Decimal("2")], "number", [1.5, np.nan, 2]),
     "time32": (pa.time32("s"), [dt.time(1), None, dt.time(0, 1)], "number", [3600, np.nan, 60]),
     "time64": (pa.time64("us"), [dt.time(1), None, dt.time(0, 1)], "number", [3600, np.nan, 60]),
-    "duration": (pa.duration("ms"), [dt.timedelta(seconds=1), None, dt.timedelta(1)], "number",
-                 [1, np.nan, 86400]),
+    "duration": (
+        pa.duration("ms"),
+        [dt.timedelta(seconds=1), None, dt.timedelta(1)],
+        "number",
+        [1, np.nan, 86400],
+    ),
     "null": (pa.null(), [None, None, None], "number", [np.nan] * 3),
     "date32": (pa.date32(), DAYS, "time", None),
     "date64": (pa.date64(), DAYS, "time", None),
@@ -84,7 +96,7 @@ ARROW: dict[str, tuple[pa.DataType, list[Any], str, list[float] | None]] = {
     "large_string": (pa.large_string(), ["a", "b", None], "category", None),
     "dictionary": (pa.dictionary(pa.int8(), pa.string()), ["a", "b", None], "category", None),
     "binary": (pa.binary(), [b"a", b"b", None], "category", None),
-}  # fmt: skip
+}
 
 
 def check(column: pd.Series, kind: str, numbers: list[float] | None) -> None:
@@ -154,11 +166,14 @@ def test_what_is_no_single_value_is_refused_by_name(values: Any, what: str) -> N
         ([7, 3, 5], ["x"], ""),
         (pd.Index([7, 3, 5], name="customer"), ["customer", "x"], "used as the column customer"),
         (pd.date_range("2024-01-01", periods=3), ["index", "x"], "used as the column index"),
-        (pd.MultiIndex.from_product([["a"], [1, 2, 3]], names=["town", "day"]), ["town", "day", "x"],
-         "used as the columns town, day"),
+        (
+            pd.MultiIndex.from_product([["a"], [1, 2, 3]], names=["town", "day"]),
+            ["town", "day", "x"],
+            "used as the columns town, day",
+        ),
         (pd.Index([0.5, 1.5, 2.5], name="x"), ["x"], "left out, as a column has its name"),
     ],
-)  # fmt: skip
+)
 def test_an_index_that_is_content_becomes_columns(
     index: Any, names: list[str], note: str, tmp_path: Path
 ) -> None:
@@ -181,8 +196,10 @@ def test_a_decimal_column_predicts_its_target(tmp_path: Path) -> None:
     problem = read_problem(frame, "y")
     assert list(problem.samples.columns) == ["price"]
     assert any("price holds decimals, which are read as numbers" in note for note in problem.notes)
-    parquet.write_table(pa.table({"price": pa.array(frame["price"], pa.decimal128(9, 3)), "y": frame["y"]}),
-                        tmp_path / "t.parquet")  # fmt: skip
+    parquet.write_table(
+        pa.table({"price": pa.array(frame["price"], pa.decimal128(9, 3)), "y": frame["y"]}),
+        tmp_path / "t.parquet",
+    )
     options = {"path": str(tmp_path / "t.parquet"), "target": "y"}
     assert load("table", options).input_shape == (1,)
     found = summary_of(Component(name="table", options=options))

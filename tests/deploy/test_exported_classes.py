@@ -48,19 +48,27 @@ FORMS: dict[str, tuple[int, tuple[int, ...], Tensor, int, Callable[[Tensor], Ten
     "one score in a column": (1, (1,), LABELS, 2, lambda outputs: sigmoids(outputs[:, 0])),
     "one score of each position": (5, (5,), DENSE.clamp(max=1), 2, sigmoids),
     "one score of each position, as a channel": (
-        5, (1, 5), DENSE.clamp(max=1), 2, lambda outputs: sigmoids(outputs[:, 0])
+        5,
+        (1, 5),
+        DENSE.clamp(max=1),
+        2,
+        lambda outputs: sigmoids(outputs[:, 0]),
     ),
-}  # fmt: skip
+}
 
 
 def export(folder: Path, model: nn.Module, targets: Tensor, num_outputs: int, **fields: Any) -> Predictor:
     def own(options: Any) -> Any:
         return TensorDataset(INPUTS, targets), TensorDataset(INPUTS, targets)
 
-    asked = Experiment(**{
-        "model": Shaped, "objectives": [{"metric": "val_loss", "goal": "minimize"}],
-        "data": {"name": own, "task": "classification", "num_outputs": num_outputs},
-    } | fields)  # fmt: skip
+    asked = Experiment(
+        **{
+            "model": Shaped,
+            "objectives": [{"metric": "val_loss", "goal": "minimize"}],
+            "data": {"name": own, "task": "classification", "num_outputs": num_outputs},
+        }
+        | fields
+    )
     assert asked.data is not None
     data = load(own, asked.data.options)
     origin = Exported("mine", "mine-1", 0, "Shaped", "own", data.task, {"val_loss": 0.5}, NUM)

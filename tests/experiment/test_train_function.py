@@ -41,14 +41,18 @@ ACCEPTED = {
     "def train(config, report, verbose=0): return config, report, verbose": ("config", "report", 0),
     "def train(lr, report): return lr, report": ("config", "report"),
     "def train(config, report, folder, seed, worker): return config, report, folder, seed, worker": (
-        "config", "report", "folder", "seed", "worker"
+        "config",
+        "report",
+        "folder",
+        "seed",
+        "worker",
     ),
     "train = lambda config: (config,)": ("config",),
     "def f(config, report, more): return config, report\ntrain = partial(f, more=1)": ("config", "report"),
     "class T:\n  def __call__(self, config): return (config,)\ntrain = T()": ("config",),
     "class T:\n  def m(self, config, report): return config, report\ntrain = T().m": ("config", "report"),
     "train = print": (),
-}  # fmt: skip
+}
 REFUSED = {
     "def train(): ...": "has no parameter that receives the configuration",
     "def train(report): ...": "has no parameter that receives the configuration",

@@ -59,19 +59,26 @@ WAYS: dict[str, dict[str, Any]] = {
 def make_fields(way: str) -> dict[str, Any]:
     """The experiment of a round."""
     return {
-        "name": "code", "objectives": [{"metric": "loss", "goal": "minimize"}],
-        "search": {"x": {"low": 0.0, "high": 1.0}}, "sampler": "random", "budget": {"trials": NUM_TRIALS},
-        "resources": {"concurrency": 1, "max_retries": 5}, **WAYS[way],
-    }  # fmt: skip
+        "name": "code",
+        "objectives": [{"metric": "loss", "goal": "minimize"}],
+        "search": {"x": {"low": 0.0, "high": 1.0}},
+        "sampler": "random",
+        "budget": {"trials": NUM_TRIALS},
+        "resources": {"concurrency": 1, "max_retries": 5},
+        **WAYS[way],
+    }
 
 
 def write_code(folder: Path, offset: float) -> None:
     """Save the code with a formula."""
     (folder / "edited_package").mkdir(exist_ok=True)
     files = {
-        "edited_train.py": FUNCTION, "edited_script.py": SCRIPT, "edited_package/__init__.py": "",
-        "edited_package/started.py": SCRIPT, "edited_package/part.py": PART.format(offset=offset),
-    }  # fmt: skip
+        "edited_train.py": FUNCTION,
+        "edited_script.py": SCRIPT,
+        "edited_package/__init__.py": "",
+        "edited_package/started.py": SCRIPT,
+        "edited_package/part.py": PART.format(offset=offset),
+    }
     for name, content in files.items():
         (folder / name).write_text(f"{content}\n# saved with {offset}\n")
 
@@ -125,8 +132,9 @@ def _check(run: Run, *, edits_data: bool) -> list[str]:
     trials = list(run.history.trials.values())
     wrong = [
         f"trial {trial.number} has {trial.values}, {trial.message}"
-        for trial in trials if trial.values.get("loss") != float(str(trial.params["x"]))
-    ]  # fmt: skip
+        for trial in trials
+        if trial.values.get("loss") != float(str(trial.params["x"]))
+    ]
     versions = run.history.programs
     has_read_both = any(trial.values.get("num_rows") == 5.0 for trial in trials)  # else it ended before
     if len(versions) != 1 + (edits_data and has_read_both):

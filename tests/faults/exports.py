@@ -29,11 +29,14 @@ from tests.faults.evidence import count_error
 NEVER = 10**6
 PATIENCE_S = 120.0
 EXPERIMENT: dict[str, Any] = {
-    "model": {"name": "mlp", "num_layers": 1, "hidden_width": 8}, "data": "digits",
+    "model": {"name": "mlp", "num_layers": 1, "hidden_width": 8},
+    "data": "digits",
     "objectives": [{"metric": "val_accuracy", "goal": "maximize"}],
     "search": {"lr": {"low": 1e-4, "high": 0.1, "log": True}},
-    "training": {"epochs": 1}, "budget": {"trials": 2}, "seed": 0,
-}  # fmt: skip
+    "training": {"epochs": 1},
+    "budget": {"trials": 2},
+    "seed": 0,
+}
 
 
 def content_of(folder: Path) -> dict[str, bytes]:
@@ -103,10 +106,12 @@ def play(rounds: int, seed: int) -> collections.Counter[str]:
                 shutil.copytree(root / "0", folder)
                 is_timed = number % 3 == 0
                 export_in_process(
-                    root / "store.sqlite", run.run_id, folder,
+                    root / "store.sqlite",
+                    run.run_id,
+                    folder,
                     rename=NEVER if is_timed else chance.randrange(25),
                     delay_s=took_s * chance.random() if is_timed else PATIENCE_S,
-                )  # fmt: skip
+                )
                 command = chance.choice(("predict", "weights", "parameters"))
                 try:
                     which = rates.index(use(command, folder))

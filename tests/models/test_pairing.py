@@ -76,8 +76,14 @@ def expected_of(name: str, scores: torch.Tensor, classes: torch.Tensor) -> float
 FLAT_DENSE = DENSE.movedim(1, -1).reshape(-1, C), DENSE_CLASSES.reshape(-1)
 IN_TWO = torch.stack([torch.zeros(B), LOGITS], dim=1), LABELS
 CLASS_METRICS = (
-    "accuracy", "top5_accuracy", "perplexity", "macro_f1", "balanced_accuracy", "roc_auc", "mean_iou",
-)  # fmt: skip
+    "accuracy",
+    "top5_accuracy",
+    "perplexity",
+    "macro_f1",
+    "balanced_accuracy",
+    "roc_auc",
+    "mean_iou",
+)
 CLASS_FORMS: dict[str, tuple[torch.Tensor, torch.Tensor, int, tuple[torch.Tensor, torch.Tensor]]] = {
     "numbers": (SCORES, CLASSES, C, (SCORES, CLASSES)),
     "a column": (SCORES, CLASSES[:, None], C, (SCORES, CLASSES)),
@@ -91,14 +97,17 @@ CLASS_FORMS: dict[str, tuple[torch.Tensor, torch.Tensor, int, tuple[torch.Tensor
     "classes second, a channel": (DENSE, DENSE_CLASSES[:, None], C, FLAT_DENSE),
     "classes second, images": (DENSE[..., None], DENSE_CLASSES[..., None], C, FLAT_DENSE),
     "classes second, one-hot": (
-        DENSE, functional.one_hot(DENSE_CLASSES, C).movedim(-1, 1).float(), C, FLAT_DENSE
+        DENSE,
+        functional.one_hot(DENSE_CLASSES, C).movedim(-1, 1).float(),
+        C,
+        FLAT_DENSE,
     ),
     "one score": (LOGITS, LABELS, 2, IN_TWO),
     "one score in a column": (LOGITS[:, None], LABELS, 2, IN_TWO),
     "one score, targets in a column": (LOGITS, LABELS[:, None].float(), 2, IN_TWO),
     "one score, both in a column": (LOGITS[:, None], LABELS[:, None].float(), 2, IN_TWO),
     "one score, bool": (LOGITS, LABELS.bool(), 2, IN_TWO),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("form", CLASS_FORMS)

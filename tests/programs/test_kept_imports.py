@@ -60,9 +60,10 @@ def folder(tmp_path: Path) -> Path:
 
 def kept_in(folder: Path, command: str) -> Path:
     experiment = Experiment(
-        command=f"{command} {{x}}", objectives=[{"metric": "loss", "goal": "minimize"}],
+        command=f"{command} {{x}}",
+        objectives=[{"metric": "loss", "goal": "minimize"}],
         search={"x": {"choices": [1, 2]}},
-    )  # fmt: skip
+    )
     code = keep(experiment, Origin(str(folder)))
     assert code is not None
     unpack(code.content, folder.parent / "kept")
@@ -78,9 +79,13 @@ def edit(folder: Path) -> None:
 def run(folder: Path, kept: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHON": sys.executable}
     return subprocess.run(
-        arguments, cwd=folder, env=environment | variables(str(kept), environment), text=True,
-        capture_output=True, check=False,
-    )  # fmt: skip
+        arguments,
+        cwd=folder,
+        env=environment | variables(str(kept), environment),
+        text=True,
+        capture_output=True,
+        check=False,
+    )
 
 
 def test_a_script_runs_as_it_was_kept_with_all_that_it_imports(folder: Path) -> None:
@@ -151,8 +156,11 @@ def test_a_startup_file_of_the_user_still_runs(folder: Path, startup: Path) -> N
     environment = {**os.environ, "PYTHONPATH": str(startup)}
     found = subprocess.run(
         [sys.executable, "-c", "import sys; print([entry for entry in sys.path if 'kept' in entry])"],
-        env=environment | variables(str(kept), environment), text=True, capture_output=True, check=True,
-    )  # fmt: skip
+        env=environment | variables(str(kept), environment),
+        text=True,
+        capture_output=True,
+        check=True,
+    )
     assert found.stdout == "startup of the user\n[]\n"
 
 

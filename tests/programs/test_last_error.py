@@ -17,24 +17,37 @@ PYTHON = [
     ("raise ValueError('\\n\\n  too wide')", "ValueError: too wide"),
     ("class OwnError(Exception): pass\nraise OwnError", "OwnError"),
     ("assert 1 == 2", "AssertionError"),
-    ("try:\n  1 / 0\nexcept Exception as e:\n  raise RuntimeError('no result') from e",
-     "RuntimeError: no result"),
+    (
+        "try:\n  1 / 0\nexcept Exception as e:\n  raise RuntimeError('no result') from e",
+        "RuntimeError: no result",
+    ),
     ("try:\n  1 / 0\nexcept Exception:\n  {}['lr']", "KeyError: 'lr'"),
-    ("class A:\n  def __del__(self): raise TypeError('late')\na = A()\nraise ValueError('real')",
-     "ValueError: real"),
-    ("import threading as t\nx = t.Thread(target=lambda: 1 / 0)\nx.start(); x.join()\n"
-     "raise SystemExit('no data')",
-     "no data"),
+    (
+        "class A:\n  def __del__(self): raise TypeError('late')\na = A()\nraise ValueError('real')",
+        "ValueError: real",
+    ),
+    (
+        "import threading as t\nx = t.Thread(target=lambda: 1 / 0)\nx.start(); x.join()\n"
+        "raise SystemExit('no data')",
+        "no data",
+    ),
     ("exec('def f(:')", "SyntaxError: invalid syntax"),
-    ("import argparse\np = argparse.ArgumentParser(prog='x')\np.add_argument('--lr', required=True)\n"
-     "p.parse_args()",
-     "x: error: the following arguments are required: --lr"),
-    ("import logging\ntry:\n  1 / 0\nexcept Exception:\n  logging.exception('caught')\nraise KeyError('k')",
-     "KeyError: 'k'"),
-    ("import pydantic\nclass C(pydantic.BaseModel):\n  lr: float\nC(lr='x')",
-     "pydantic_core._pydantic_core.ValidationError: 1 validation error for C: lr: Input should be a valid "
-     "number, unable to parse string as a number"),
-]  # fmt: skip
+    (
+        "import argparse\np = argparse.ArgumentParser(prog='x')\np.add_argument('--lr', required=True)\n"
+        "p.parse_args()",
+        "x: error: the following arguments are required: --lr",
+    ),
+    (
+        "import logging\ntry:\n  1 / 0\nexcept Exception:\n  logging.exception('caught')\n"
+        "raise KeyError('k')",
+        "KeyError: 'k'",
+    ),
+    (
+        "import pydantic\nclass C(pydantic.BaseModel):\n  lr: float\nC(lr='x')",
+        "pydantic_core._pydantic_core.ValidationError: 1 validation error for C: lr: Input should be a valid "
+        "number, unable to parse string as a number",
+    ),
+]
 
 
 @pytest.fixture(scope="module")
@@ -113,38 +126,61 @@ Root Cause (first observed failure):
         (INSTANTIATED, "Error in call to target '__main__.Net': ValueError('bad')"),
         (CUDA, "RuntimeError: CUDA error: device-side assert triggered"),
         (TORCHRUN, "ValueError: no data on rank 1"),
-        ("Error in fit(x, lr) : could not converge\nCalls: main -> fit\nExecution halted\n",
-         "Error in fit(x, lr) : could not converge"),
-        ("Error in fit_a_model_with_a_long_name(x, lr = 0.1) : \n  no convergence\nExecution halted\n",
-         "Error in fit_a_model_with_a_long_name(x, lr = 0.1) : no convergence"),
+        (
+            "Error in fit(x, lr) : could not converge\nCalls: main -> fit\nExecution halted\n",
+            "Error in fit(x, lr) : could not converge",
+        ),
+        (
+            "Error in fit_a_model_with_a_long_name(x, lr = 0.1) : \n  no convergence\nExecution halted\n",
+            "Error in fit_a_model_with_a_long_name(x, lr = 0.1) : no convergence",
+        ),
         ("Error: object 'x' not found\nExecution halted\n", "Error: object 'x' not found"),
-        ("terminate called after throwing an instance of 'std::runtime_error'\n"
-         "  what():  lr is too high\nAborted\n",
-         "std::runtime_error: lr is too high"),
+        (
+            "terminate called after throwing an instance of 'std::runtime_error'\n"
+            "  what():  lr is too high\nAborted\n",
+            "std::runtime_error: lr is too high",
+        ),
         ("terminate called after throwing an instance of 'int'\nAborted (core dumped)\n", "int"),
-        ("a.out: main.cpp:3: int main(): Assertion `x > 0' failed.\nAborted\n",
-         "a.out: main.cpp:3: int main(): Assertion `x > 0' failed."),
-        ('Exception in thread "main" java.lang.IllegalStateException: no rows\n\tat Train.main(Train.java)\n',
-         "java.lang.IllegalStateException: no rows"),
-        ("/a/x.js:1\nthrow new Error('x')\n^\n\nTypeError: no rows\n    at f (/a/x.js:1:7)\n    at g\n\n"
-         "Node.js v20.1.0\n",
-         "TypeError: no rows"),
-        ("thread 'main' panicked at src/main.rs:2:5:\nno rows\nnote: run with `RUST_BACKTRACE=1`\n",
-         "thread 'main' panicked at src/main.rs:2:5: no rows"),
-        ("thread 'main' panicked at 'no rows', src/main.rs:2:5\nnote: run with `RUST_BACKTRACE=1`\n",
-         "thread 'main' panicked at 'no rows', src/main.rs:2:5"),
-        ("panic: no rows\n\ngoroutine 1 [running]:\nmain.main()\n\t/tmp/x.go:5 +0x1d\nexit status 2\n",
-         "panic: no rows"),
+        (
+            "a.out: main.cpp:3: int main(): Assertion `x > 0' failed.\nAborted\n",
+            "a.out: main.cpp:3: int main(): Assertion `x > 0' failed.",
+        ),
+        (
+            'Exception in thread "main" java.lang.IllegalStateException: no rows\n'
+            "\tat Train.main(Train.java)\n",
+            "java.lang.IllegalStateException: no rows",
+        ),
+        (
+            "/a/x.js:1\nthrow new Error('x')\n^\n\nTypeError: no rows\n    at f (/a/x.js:1:7)\n    at g\n\n"
+            "Node.js v20.1.0\n",
+            "TypeError: no rows",
+        ),
+        (
+            "thread 'main' panicked at src/main.rs:2:5:\nno rows\nnote: run with `RUST_BACKTRACE=1`\n",
+            "thread 'main' panicked at src/main.rs:2:5: no rows",
+        ),
+        (
+            "thread 'main' panicked at 'no rows', src/main.rs:2:5\nnote: run with `RUST_BACKTRACE=1`\n",
+            "thread 'main' panicked at 'no rows', src/main.rs:2:5",
+        ),
+        (
+            "panic: no rows\n\ngoroutine 1 [running]:\nmain.main()\n\t/tmp/x.go:5 +0x1d\nexit status 2\n",
+            "panic: no rows",
+        ),
         ("ERROR: LoadError: no rows\nStacktrace:\n [1] f\n", "ERROR: LoadError: no rows"),
         ("train.sh: line 3: foo: command not found\n", "train.sh: line 3: foo: command not found"),
-        ("Usage: train [OPTIONS]\nTry 'train --help' for help.\n\nError: Missing option '--lr'.\n",
-         "Error: Missing option '--lr'."),
-        ("Fatal Python error: Segmentation fault\n\nCurrent thread 0x7f (most recent call first):\n",
-         "Segmentation fault"),
+        (
+            "Usage: train [OPTIONS]\nTry 'train --help' for help.\n\nError: Missing option '--lr'.\n",
+            "Error: Missing option '--lr'.",
+        ),
+        (
+            "Fatal Python error: Segmentation fault\n\nCurrent thread 0x7f (most recent call first):\n",
+            "Segmentation fault",
+        ),
         ("epoch 1\r\nepoch 2\r\n", "epoch 2"),
         ("", ""),
     ],
-)  # fmt: skip
+)
 def test_what_other_programs_print(text: str, shown: str) -> None:
     assert headline(last_error(text)) == shown
 

@@ -45,9 +45,12 @@ def samples() -> tuple[np.ndarray, np.ndarray]:
 
 def step(strategy: Strategy, worker: Worker, micro_batch: int) -> Tensor:
     batch = WorkerBatch(
-        Source(ArraySplit(*samples()), worker.device), np.arange(NUM_SAMPLES), micro_batch=micro_batch,
-        replica=worker.replica, num_replicas=worker.num_replicas,
-    )  # fmt: skip
+        Source(ArraySplit(*samples()), worker.device),
+        np.arange(NUM_SAMPLES),
+        micro_batch=micro_batch,
+        replica=worker.replica,
+        num_replicas=worker.num_replicas,
+    )
     return strategy.forward_backward(batch)
 
 

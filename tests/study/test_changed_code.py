@@ -12,10 +12,14 @@ from workbench.study import Study
 
 
 def experiment_of(**fields: object) -> Experiment:
-    return Experiment(**{
-        "train": "mine:train", "objectives": [{"metric": "loss", "goal": "minimize"}],
-        "search": {"x": {"low": 0.0, "high": 1.0}}, **fields,
-    })  # fmt: skip
+    return Experiment(
+        **{
+            "train": "mine:train",
+            "objectives": [{"metric": "loss", "goal": "minimize"}],
+            "search": {"x": {"low": 0.0, "high": 1.0}},
+            **fields,
+        }
+    )
 
 
 def change(version: int = 2, continued: tuple[int, ...] = ()) -> ProgramKept:

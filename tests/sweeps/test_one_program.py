@@ -48,10 +48,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 @pytest.mark.usefixtures("free_pool")
 def test_an_edit_during_a_run_changes_nothing_until_it_is_requested(store: Store, folder: Path) -> None:
     experiment = Experiment(
-        name="edited", train="own_train:train", objectives=[{"metric": "loss", "goal": "minimize"}],
-        search={"x": {"choices": [0, 1, 2, 3]}}, sampler="grid", resources={"concurrency": 1},
+        name="edited",
+        train="own_train:train",
+        objectives=[{"metric": "loss", "goal": "minimize"}],
+        search={"x": {"choices": [0, 1, 2, 3]}},
+        sampler="grid",
+        resources={"concurrency": 1},
         budget={"trials": 4},
-    )  # fmt: skip
+    )
     sweep = Sweep(store, store.create_run(experiment)).drive()
     run = Run(store, sweep.run_id)
     wait_until(lambda: any(isinstance(event, TrialStarted) for event in run.events()), timeout_s=60)

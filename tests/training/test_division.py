@@ -76,9 +76,13 @@ def run(
     objects.mkdir()
     size = 16 // accumulation
     asked = experiment(
-        targets, num_outputs=3, model=model, training=TRAINING, loss=loss,
+        targets,
+        num_outputs=3,
+        model=model,
+        training=TRAINING,
+        loss=loss,
         plan={"micro_batch": size, "accumulation": accumulation},
-    )  # fmt: skip
+    )
     for sha256, payload in asked.payloads().items():
         (objects / sha256).write_bytes(payload)
     task = TrialTask(

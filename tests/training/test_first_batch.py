@@ -53,9 +53,15 @@ class Lazy(Dataset):
 
 
 def experiment(
-    targets: Any, *, num_outputs: int, task: str = "classification", num_classes: int = 3,
-    form: Callable[[Tensor], Any] = lambda outputs: outputs, kind: Any = TensorDataset, **fields: Any,
-) -> Experiment:  # fmt: skip
+    targets: Any,
+    *,
+    num_outputs: int,
+    task: str = "classification",
+    num_classes: int = 3,
+    form: Callable[[Tensor], Any] = lambda outputs: outputs,
+    kind: Any = TensorDataset,
+    **fields: Any,
+) -> Experiment:
     def load(options: Any) -> Any:
         return (
             kind(INPUTS[:NUM_TRAIN], targets[:NUM_TRAIN]),
@@ -66,10 +72,16 @@ def experiment(
         return Net(num_outputs, form)
 
     data = {"name": load, "task": task} | ({} if task == "regression" else {"num_outputs": num_classes})
-    return Experiment(**{
-        "model": build, "data": data, "objectives": [{"metric": "val_loss", "goal": "minimize"}],
-        "training": {"epochs": 1, "global_batch": 10, "lr": 0.05}, "plan": {"micro_batch": 10},
-    } | fields)  # fmt: skip
+    return Experiment(
+        **{
+            "model": build,
+            "data": data,
+            "objectives": [{"metric": "val_loss", "goal": "minimize"}],
+            "training": {"epochs": 1, "global_batch": 10, "lr": 0.05},
+            "plan": {"micro_batch": 10},
+        }
+        | fields
+    )
 
 
 def train(folder: Path, asked: Experiment) -> tuple[TrialEnded, int]:
@@ -100,9 +112,12 @@ def test_a_single_sample_is_refused_where_batch_normalisation_needs_two(
 ) -> None:
     # 40 samples: the last step of batches of 13 has one.
     asked = experiment(
-        CLASSES, num_outputs=3, form=nn.BatchNorm1d(3),
-        training={"epochs": 1, "global_batch": batch, "lr": 0.05}, plan={"micro_batch": micro_batch},
-    )  # fmt: skip
+        CLASSES,
+        num_outputs=3,
+        form=nn.BatchNorm1d(3),
+        training={"epochs": 1, "global_batch": batch, "lr": 0.05},
+        plan={"micro_batch": micro_batch},
+    )
     ended, num_reports = train(tmp_path, asked)
     assert ended.state == ("failed" if is_alone else "complete"), ended.message
     if is_alone:
@@ -118,9 +133,12 @@ def test_a_single_image_has_many_values_of_a_channel(tmp_path: Path) -> None:
 
     images = nn.BatchNorm1d(3)
     asked = experiment(
-        CLASSES, num_outputs=6, form=form, training={"epochs": 1, "global_batch": 13, "lr": 0.05},
+        CLASSES,
+        num_outputs=6,
+        form=form,
+        training={"epochs": 1, "global_batch": 13, "lr": 0.05},
         plan={"micro_batch": 13},
-    )  # fmt: skip
+    )
     assert train(tmp_path, asked)[0].state == "complete"
 
 
@@ -159,68 +177,103 @@ class MeanError:
 REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
     "transposed": (
         {"targets": NUMBERS, "num_outputs": 4, "task": "regression", "form": lambda outputs: outputs.T},
-        "model", r"shape \(4, 10\).*shape \(10, 4\)",
+        "model",
+        r"shape \(4, 10\).*shape \(10, 4\)",
     ),
     "transposed, as many samples as outputs": (
-        {"targets": NUMBERS, "num_outputs": 4, "task": "regression", "form": lambda outputs: outputs.T,
-         "plan": {"micro_batch": 4}, "training": {"epochs": 1, "global_batch": 4}},
-        "model", r"shape \(4, 3\).*shape \(3, 4\)",
+        {
+            "targets": NUMBERS,
+            "num_outputs": 4,
+            "task": "regression",
+            "form": lambda outputs: outputs.T,
+            "plan": {"micro_batch": 4},
+            "training": {"epochs": 1, "global_batch": 4},
+        },
+        "model",
+        r"shape \(4, 3\).*shape \(3, 4\)",
     ),
     "classes in one of two dimensions": (
-        {"targets": torch.zeros(60, 3, dtype=torch.long), "num_outputs": 9,
-         "form": lambda outputs: outputs.reshape(-1, 3, 3)},
-        "model", "in two ways",
+        {
+            "targets": torch.zeros(60, 3, dtype=torch.long),
+            "num_outputs": 9,
+            "form": lambda outputs: outputs.reshape(-1, 3, 3),
+        },
+        "model",
+        "in two ways",
     ),
     "labels from 1": ({"targets": CLASSES + 1, "num_outputs": 3}, "data", "Subtract 1"),
     "one wrong label": ({"targets": broken(CLASSES, 7, 33), "num_outputs": 3}, "data", "sample 33"),
     "one wrong label of validation": (
-        {"targets": broken(CLASSES, -1, 59), "num_outputs": 3}, "data", "validation.*sample 19"
+        {"targets": broken(CLASSES, -1, 59), "num_outputs": 3},
+        "data",
+        "validation.*sample 19",
     ),
     "one NaN": (
-        {"targets": broken(NUMBERS, math.nan, 33), "num_outputs": 4, "task": "regression"}, "data",
+        {"targets": broken(NUMBERS, math.nan, 33), "num_outputs": 4, "task": "regression"},
+        "data",
         "sample 33",
     ),
     "several classes of a sample": (
-        {"targets": (NUMBERS[:, :3] > 0).float(), "num_outputs": 3,
-         "loss": functional.binary_cross_entropy_with_logits},
-        "metrics.accuracy", "of your own",
+        {
+            "targets": (NUMBERS[:, :3] > 0).float(),
+            "num_outputs": 3,
+            "loss": functional.binary_cross_entropy_with_logits,
+        },
+        "metrics.accuracy",
+        "of your own",
     ),
     "a loss that broadcasts": (
-        {"targets": NUMBERS[:, 0], "num_outputs": 1, "task": "regression", "loss": squared}, "loss",
+        {"targets": NUMBERS[:, 0], "num_outputs": 1, "task": "regression", "loss": squared},
+        "loss",
         r"each other.*outputs\.squeeze\(1\)",
     ),
     "a metric that broadcasts": (
-        {"targets": CLASSES[:, None], "num_outputs": 3, "metrics": [share_right]}, "metrics.share_right",
+        {"targets": CLASSES[:, None], "num_outputs": 3, "metrics": [share_right]},
+        "metrics.share_right",
         r"each other.*targets\.squeeze\(1\)",
     ),
     "a metric of numpy that broadcasts": (
         {"targets": CLASSES[:, None], "num_outputs": 3, "metrics": [share_right_of_numpy]},
-        "metrics.share_right_of_numpy", r"each other",
+        "metrics.share_right_of_numpy",
+        r"each other",
     ),
     "a metric of the whole set that broadcasts": (
         {"targets": NUMBERS[:, 0], "num_outputs": 1, "task": "regression", "metrics": [MeanError]},
-        "metrics.MeanError", "each other",
+        "metrics.MeanError",
+        "each other",
     ),
     "probabilities or logits": (
-        {"targets": CLASSES.clamp(max=1).float()[:, None], "num_outputs": 1, "num_classes": 2,
-         "form": torch.sigmoid,
-         "loss": lambda outputs, targets: functional.binary_cross_entropy(outputs, targets)},
-        "metrics.accuracy", "probabilities or logits",
+        {
+            "targets": CLASSES.clamp(max=1).float()[:, None],
+            "num_outputs": 1,
+            "num_classes": 2,
+            "form": torch.sigmoid,
+            "loss": lambda outputs, targets: functional.binary_cross_entropy(outputs, targets),
+        },
+        "metrics.accuracy",
+        "probabilities or logits",
     ),
     "a loss of torch that cannot take the targets": (
-        {"targets": CLASSES[:, None], "num_outputs": 3, "loss": functional.cross_entropy}, "loss",
+        {"targets": CLASSES[:, None], "num_outputs": 3, "loss": functional.cross_entropy},
+        "loss",
         r"outputs of shape \(10, 3\).*targets of shape \(10, 1\)",
     ),
     "a vector as a loss": (
-        {"targets": NUMBERS, "num_outputs": 4, "task": "regression",
-         "loss": lambda outputs, targets: (outputs - targets).square().mean(1)},
-        "loss", r"shape \(10,\)",
+        {
+            "targets": NUMBERS,
+            "num_outputs": 4,
+            "task": "regression",
+            "loss": lambda outputs, targets: (outputs - targets).square().mean(1),
+        },
+        "loss",
+        r"shape \(10,\)",
     ),
     "whole outputs": (
-        {"targets": CLASSES, "num_outputs": 3, "form": lambda outputs: outputs.argmax(1)}, "model",
+        {"targets": CLASSES, "num_outputs": 3, "form": lambda outputs: outputs.argmax(1)},
+        "model",
         "before argmax",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -241,9 +294,13 @@ def test_check_says_the_same() -> None:
         try_first_steps(experiment(**REFUSED["one wrong label"][0]))
 
 
-@pytest.mark.parametrize(("targets", "task"), [
-    (broken(CLASSES, 7, 33), "classification"), (broken(NUMBERS[:, 0], math.nan, 33), "regression"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("targets", "task"),
+    [
+        (broken(CLASSES, 7, 33), "classification"),
+        (broken(NUMBERS[:, 0], math.nan, 33), "regression"),
+    ],
+)
 def test_targets_that_are_not_in_memory_are_refused_by_the_first_batch_that_has_them(
     targets: Tensor, task: str, tmp_path: Path
 ) -> None:
@@ -255,28 +312,36 @@ def test_targets_that_are_not_in_memory_are_refused_by_the_first_batch_that_has_
 
 
 ACCEPTED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "a column": (
-        {"targets": CLASSES[:, None], "num_outputs": 3}, {"targets": CLASSES, "num_outputs": 3}
-    ),
+    "a column": ({"targets": CLASSES[:, None], "num_outputs": 3}, {"targets": CLASSES, "num_outputs": 3}),
     "one-hot": (
-        {"targets": functional.one_hot(CLASSES, 3), "num_outputs": 3}, {"targets": CLASSES, "num_outputs": 3}
+        {"targets": functional.one_hot(CLASSES, 3), "num_outputs": 3},
+        {"targets": CLASSES, "num_outputs": 3},
     ),
     "floats": ({"targets": CLASSES.float(), "num_outputs": 3}, {"targets": CLASSES, "num_outputs": 3}),
     "squeezed": (
-        {"targets": NUMBERS[:, 0], "num_outputs": 1, "task": "regression",
-         "form": lambda outputs: outputs.squeeze()},
+        {
+            "targets": NUMBERS[:, 0],
+            "num_outputs": 1,
+            "task": "regression",
+            "form": lambda outputs: outputs.squeeze(),
+        },
         {"targets": NUMBERS[:, :1], "num_outputs": 1, "task": "regression"},
     ),
     "squeezed, one sample at a time": (
-        {"targets": NUMBERS[:, 0], "num_outputs": 1, "task": "regression", "plan": {"micro_batch": 1},
-         "form": lambda outputs: outputs.squeeze()},
+        {
+            "targets": NUMBERS[:, 0],
+            "num_outputs": 1,
+            "task": "regression",
+            "plan": {"micro_batch": 1},
+            "form": lambda outputs: outputs.squeeze(),
+        },
         {"targets": NUMBERS[:, :1], "num_outputs": 1, "task": "regression", "plan": {"micro_batch": 1}},
     ),
     "a class of torch": (
         {"targets": CLASSES, "num_outputs": 3, "loss": "torch.nn:CrossEntropyLoss"},
         {"targets": CLASSES, "num_outputs": 3},
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", ACCEPTED)
@@ -302,9 +367,13 @@ def test_a_single_number_of_two_classes_is_read_as_the_loss_of_torch_reads_it(
         else functional.binary_cross_entropy_with_logits
     )
     asked = experiment(
-        labels, num_outputs=1, num_classes=2, form=form, loss=loss,
+        labels,
+        num_outputs=1,
+        num_classes=2,
+        form=form,
+        loss=loss,
         training={"epochs": 30, "global_batch": 10, "lr": 0.1},
-    )  # fmt: skip
+    )
     ended, _ = train(tmp_path, asked)
     assert ended.state == "complete", ended.message
     assert ended.values["val_accuracy"] > 0.8, "of probabilities as logits it would be the share of one class"

@@ -15,8 +15,10 @@ from workbench.models.configurations import FittedConfiguration, configure
 
 TREES = {"name": "boosted_trees", "num_trees": 5, "min_samples_leaf": 2}
 FORMS: dict[str, Tensor] = {
-    "a column": CLASSES[:, None], "floats": CLASSES.float(), "one-hot": functional.one_hot(CLASSES, 3),
-}  # fmt: skip
+    "a column": CLASSES[:, None],
+    "floats": CLASSES.float(),
+    "one-hot": functional.one_hot(CLASSES, 3),
+}
 
 
 @pytest.mark.parametrize("model", [TREES, "sklearn.naive_bayes:GaussianNB"])
@@ -40,9 +42,15 @@ def test_labels_without_a_meaning_are_not_fitted(targets: Tensor, said: str, tmp
     assert said in (ended.message or "")
 
 
-@pytest.mark.parametrize(("name", "seen"), [
-    ("boosted_trees", (0, 2)), ("boosted_trees", (1, 2, 3)), ("forest", (0, 2)), ("forest", (1, 2, 3)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "seen"),
+    [
+        ("boosted_trees", (0, 2)),
+        ("boosted_trees", (1, 2, 3)),
+        ("forest", (0, 2)),
+        ("forest", (1, 2, 3)),
+    ],
+)
 def test_trees_answer_with_the_numbers_of_the_classes_that_training_has(
     name: str, seen: tuple[int, ...]
 ) -> None:

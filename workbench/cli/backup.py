@@ -16,8 +16,14 @@ _FOLDER = click.Path(path_type=Path)
 
 
 @click.command()
-@click.option("--to", "folder", required=True, type=_FOLDER, metavar="FOLDER",
-              help="Write the backup to this folder, which must not exist or be empty.")  # fmt: skip
+@click.option(
+    "--to",
+    "folder",
+    required=True,
+    type=_FOLDER,
+    metavar="FOLDER",
+    help="Write the backup to this folder, which must not exist or be empty.",
+)
 @click.option(
     "--force", is_flag=True, help="Replace an earlier backup in the folder, once this one is complete."
 )
@@ -35,10 +41,15 @@ def backup(folder: Path, force: bool, as_json: bool) -> None:
     with open_existing_store() as store, _progress() as show:
         made = back_up(store, folder, force=force, progress=show)
     if as_json:
-        print_json({
-            "folder": str(made.folder), "store": made.place, "runs": made.last_seqs,
-            "num_files": made.num_files, "num_bytes": made.num_bytes,
-        })  # fmt: skip
+        print_json(
+            {
+                "folder": str(made.folder),
+                "store": made.place,
+                "runs": made.last_seqs,
+                "num_files": made.num_files,
+                "num_bytes": made.num_bytes,
+            }
+        )
     else:
         echo(f"backed up {made.describe()}")
         echo(str(made.folder))

@@ -43,8 +43,9 @@ def class_of_each(targets: Any, num_classes: int) -> np.ndarray:
         return values.argmax(axis=1)
     if values.shape[1:] not in ((), (1,)):
         raise DataError(
-            f"the targets are of shape {values.shape}, which is not one class of each sample", field="data",
+            f"the targets are of shape {values.shape}, which is not one class of each sample",
+            field="data",
             allowed=f"({len(values)},), ({len(values)}, 1) or ({len(values)}, {num_classes})",
             next_step="Give each sample the number of its class, from 0.",
-        )  # fmt: skip
+        )
     return values.reshape(-1).astype(np.int64)

@@ -67,7 +67,8 @@ def traits_of(image: Image, *, turns: bool) -> list[str]:
         traits.append("have several frames or pages, of which the first is used")
     if image.getexif().get(_ORIENTATION, 1) not in (0, 1):
         traits.append(
-            "are turned as their camera noted" if turns else "are not turned as their camera noted, as what "
-            "describes them is of the stored pixels"
-        )  # fmt: skip
+            "are turned as their camera noted"
+            if turns
+            else "are not turned as their camera noted, as what describes them is of the stored pixels"
+        )
     return traits

@@ -71,19 +71,22 @@ def plan_call(signature: inspect.Signature | None, title: str, searched: Collect
     parameters = list(signature.parameters.values())
     positional = [parameter for parameter in parameters if parameter.kind in _POSITIONAL]
     given: dict[str, str] = {
-        parameter.name: parameter.name for parameter in parameters
+        parameter.name: parameter.name
+        for parameter in parameters
         if parameter.kind in (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
         and parameter.name in (*BY_NAME, *_WORDS)
-    }  # fmt: skip
+    }
     words = [word for word in _WORDS if word not in given]
     slots = [parameter for parameter in positional if parameter.name not in given]
     required = [slot.name for slot in slots if _is_required(slot)]
     if len(words) == len(_WORDS) and required and all(name in searched for name in required):
         raise _refused(
-            signature, title, f"would receive the whole configuration as `{required[0]}`",
+            signature,
+            title,
+            f"would receive the whole configuration as `{required[0]}`",
             f"Take the configuration as one mapping: def {title}(config, report), and read "
             f"config[{required[0]!r}] in it.",
-        )  # fmt: skip
+        )
     missing = []
     for slot in slots:
         is_value = "config" in given and slot.name in searched
@@ -92,9 +95,10 @@ def plan_call(signature: inspect.Signature | None, title: str, searched: Collect
         elif _is_required(slot):
             missing.append(slot.name)
     first = [
-        parameter.name for parameter in positional if parameter.kind == inspect.Parameter.POSITIONAL_ONLY
-        and parameter.name in given
-    ]  # fmt: skip
+        parameter.name
+        for parameter in positional
+        if parameter.kind == inspect.Parameter.POSITIONAL_ONLY and parameter.name in given
+    ]
     takes_more = any(parameter.kind == inspect.Parameter.VAR_POSITIONAL for parameter in parameters)
     if takes_more and words and all(parameter.name in given for parameter in positional):
         first = [parameter.name for parameter in positional]
@@ -102,15 +106,19 @@ def plan_call(signature: inspect.Signature | None, title: str, searched: Collect
     else:
         ordered = [given.pop(name) for name in first]
     missing += [
-        parameter.name for parameter in parameters
-        if parameter.kind == inspect.Parameter.KEYWORD_ONLY and _is_required(parameter)
+        parameter.name
+        for parameter in parameters
+        if parameter.kind == inspect.Parameter.KEYWORD_ONLY
+        and _is_required(parameter)
         and parameter.name not in given
-    ]  # fmt: skip
+    ]
     if missing:
         raise _refused(
-            signature, title, f"needs {' and '.join(f'`{name}`' for name in missing)}, which nothing gives",
+            signature,
+            title,
+            f"needs {' and '.join(f'`{name}`' for name in missing)}, which nothing gives",
             "Give it a default, bind it with functools.partial, or read it from the configuration.",
-        )  # fmt: skip
+        )
     if "config" not in (*ordered, *given.values()):
         raise _refused(
             signature,
@@ -135,10 +143,12 @@ def check_kind(kind: Kind, title: str, type_name: str = "") -> None:
     if kind != "function":
         of_type = f" of type {type_name}" if kind == "value" else ""
         raise ExperimentError(
-            f"{title} is {_WHAT[kind]}{of_type}", field="train", allowed="a plain function (config, report)",
+            f"{title} is {_WHAT[kind]}{of_type}",
+            field="train",
+            allowed="a plain function (config, report)",
             next_step="Define it by def, and report values by calling report(...) or returning them."
             + (" A class with steps of its own needs data." if kind == "class" else ""),
-        )  # fmt: skip
+        )
 
 
 def kind_of(function: Any) -> Kind:

@@ -108,8 +108,13 @@ def without_variable_parts(text: str) -> str:
         'cannot open model.pt at #: # of # left'
     """
     for pattern, written in (
-        (_ADDRESS, "#"), (_FOLDERS, ""), (_IDENTITY, "#"), (_TEMPORARY, "#"), (_NUMBER, "#"), (_SERIES, "#"),
-    ):  # fmt: skip
+        (_ADDRESS, "#"),
+        (_FOLDERS, ""),
+        (_IDENTITY, "#"),
+        (_TEMPORARY, "#"),
+        (_NUMBER, "#"),
+        (_SERIES, "#"),
+    ):
         text = pattern.sub(written, text)
     return text
 

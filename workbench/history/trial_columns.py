@@ -92,50 +92,84 @@ STATE = TrialColumn(
     "state", "state", "waiting, running, complete, pruned, stopped or failed.", lambda _, trial: trial.state
 )
 REASON = TrialColumn(
-    "reason", "state", "Why it ended like this, or infeasible if it breaks a constraint.", reason_of,
+    "reason",
+    "state",
+    "Why it ended like this, or infeasible if it breaks a constraint.",
+    reason_of,
     is_shown=False,
-)  # fmt: skip
+)
 FEASIBLE = TrialColumn(
-    "feasible", "progress", "Whether a complete trial keeps all constraints.",
+    "feasible",
+    "progress",
+    "Whether a complete trial keeps all constraints.",
     lambda history, trial: history.is_feasible(trial) if trial.state == "complete" else None,
-)  # fmt: skip
+)
 MEMBER = TrialColumn(
-    "member", "progress", "The member of the population that it trains.",
+    "member",
+    "progress",
+    "The member of the population that it trains.",
     lambda _, trial: trial.segment and trial.segment.member,
-)  # fmt: skip
+)
 CONTINUES = TrialColumn(
-    "continues", "progress", "The trial that it continues, or whose configuration it trains further.",
-    lambda _, trial: trial.continued, is_short=True,
-)  # fmt: skip
+    "continues",
+    "progress",
+    "The trial that it continues, or whose configuration it trains further.",
+    lambda _, trial: trial.continued,
+    is_short=True,
+)
 CODE = TrialColumn(
-    "code", "progress", "The version of the code that it ran; values of different ones are not comparable.",
-    lambda _, trial: trial.program if trial.attempts else None, is_short=True,
-)  # fmt: skip
+    "code",
+    "progress",
+    "The version of the code that it ran; values of different ones are not comparable.",
+    lambda _, trial: trial.program if trial.attempts else None,
+    is_short=True,
+)
 STEP = TrialColumn(
-    "step", "progress", "The step of its last report: optimizer steps, or what a function or program counts.",
-    lambda _, trial: trial.last_step, is_number=True,
-)  # fmt: skip
+    "step",
+    "progress",
+    "The step of its last report: optimizer steps, or what a function or program counts.",
+    lambda _, trial: trial.last_step,
+    is_number=True,
+)
 STARTED = TrialColumn(
-    "started_s", "progress", "When its first attempt began, in seconds of run time.",
+    "started_s",
+    "progress",
+    "When its first attempt began, in seconds of run time.",
     lambda history, trial: None if trial.started_unix_s is None else history.clock.at(trial.started_unix_s),
-    label="started (s)", unit="s", is_number=True,
-)  # fmt: skip
+    label="started (s)",
+    unit="s",
+    is_number=True,
+)
 DURATION = TrialColumn(
-    "duration_s", "progress",
+    "duration_s",
+    "progress",
     "For how long it ran, in seconds: the sum over its attempts, without the time in between.",
-    lambda _, trial: trial.duration_s, label="duration (s)", unit="s", is_number=True,
-)  # fmt: skip
+    lambda _, trial: trial.duration_s,
+    label="duration (s)",
+    unit="s",
+    is_number=True,
+)
 SPEED = TrialColumn(
-    "samples_per_s", "progress", "Samples trained per second, of all workers, as last reported.",
-    lambda _, trial: trial.samples_per_s, label="samples/s", unit="samples/s", format="rate",
-    goal="maximize", is_number=True,
-)  # fmt: skip
+    "samples_per_s",
+    "progress",
+    "Samples trained per second, of all workers, as last reported.",
+    lambda _, trial: trial.samples_per_s,
+    label="samples/s",
+    unit="samples/s",
+    format="rate",
+    goal="maximize",
+    is_number=True,
+)
 ENERGY = TrialColumn(
-    "energy_wh", "progress",
+    "energy_wh",
+    "progress",
     "Energy that its workers used on GPUs and processors, in watt-hours, where it was metered.",
-    lambda history, trial: history.energy_of_trials.get(trial.number), label="energy (Wh)", unit="Wh",
-    is_short=True, is_number=True,
-)  # fmt: skip
+    lambda history, trial: history.energy_of_trials.get(trial.number),
+    label="energy (Wh)",
+    unit="Wh",
+    is_short=True,
+    is_number=True,
+)
 EPOCH = TrialColumn(
     "epoch", "progress", "Epochs done at its last report.", lambda _, trial: trial.last_epoch, is_number=True
 )
@@ -143,13 +177,19 @@ ATTEMPTS = TrialColumn(
     "attempts", "progress", "How many times it was started.", lambda _, trial: trial.attempts, is_number=True
 )
 REPORTS = TrialColumn(
-    "reports", "progress", "How many of its reports are stored.", lambda _, trial: trial.reports,
+    "reports",
+    "progress",
+    "How many of its reports are stored.",
+    lambda _, trial: trial.reports,
     is_number=True,
-)  # fmt: skip
+)
 MESSAGE = TrialColumn(
-    "message", "state", "The error that ended it, or why it was pruned.", lambda _, trial: trial.message,
+    "message",
+    "state",
+    "The error that ended it, or why it was pruned.",
+    lambda _, trial: trial.message,
     is_shown=False,
-)  # fmt: skip
+)
 
 _BEGINNING = (NUMBER, STATE, REASON)
 _COURSE = (STEP, EPOCH, DURATION, SPEED, ATTEMPTS, REPORTS, STARTED, ENERGY, MESSAGE)
@@ -215,9 +255,12 @@ def parameters(history: History) -> list[TrialColumn]:
 
 def _parameter(name: str, metrics: Collection[str]) -> TrialColumn:
     return TrialColumn(
-        _apart("params", name, metrics), "param", f"The parameter {name}.",
-        lambda _, trial: trial.params.get(name), key=f"param:{name}",
-    )  # fmt: skip
+        _apart("params", name, metrics),
+        "param",
+        f"The parameter {name}.",
+        lambda _, trial: trial.params.get(name),
+        key=f"param:{name}",
+    )
 
 
 def metrics(history: History) -> list[TrialColumn]:
@@ -239,11 +282,16 @@ def metric(history: History, name: str) -> TrialColumn:
         return None if found is None else factor * found
 
     return TrialColumn(
-        _apart("values", _short(history, name), history.params), "value",
+        _apart("values", _short(history, name), history.params),
+        "value",
         f"The result of the trial, or its last report of {name} while it has none.",
-        value, label=_apart("values", label, history.params), unit=unit_in(history.experiment, name),
-        key=f"value:{name}", goal=history.goal_of(name), is_number=True,
-    )  # fmt: skip
+        value,
+        label=_apart("values", label, history.params),
+        unit=unit_in(history.experiment, name),
+        key=f"value:{name}",
+        goal=history.goal_of(name),
+        is_number=True,
+    )
 
 
 def means_of(history: History, trial: Trial) -> dict[str, float]:

@@ -72,9 +72,10 @@ def as_loss(found: Callable[[Any, Any], Any], name: str) -> Callable[[Any, Any],
         if torch.is_grad_enabled() and not total.requires_grad and _requires_grad(outputs):
             raise ExperimentError(
                 f"{name} returns a number that does not depend on the outputs, so nothing can be learned",
-                field="loss", allowed="a tensor that was computed from the outputs",
+                field="loss",
+                allowed="a tensor that was computed from the outputs",
                 next_step="Leave out detach, item, argmax and rounding.",
-            )  # fmt: skip
+            )
         return value
 
     return loss
@@ -128,9 +129,10 @@ def check_function(
         raise ExperimentError(
             f"{name} fails for outputs {_shape_of(found)} and targets {_shape_of(targets)}: "
             f"{type(error).__name__}: {first_line_of(error)}",
-            field=field, allowed="a function that takes both as they are",
+            field=field,
+            allowed="a function that takes both as they are",
             next_step="Bring them into one shape and type in this function, in the model or in the data.",
-        ) from error  # fmt: skip
+        ) from error
     check_pairs(function, outputs, targets, name=name, field=field)
 
 
@@ -155,9 +157,10 @@ def check_pairs(
         raise ExperimentError(
             f"{name} compares each sample with each other: outputs of shape {tuple(outputs.shape)} and "
             f"targets of shape {tuple(targets.shape)} broadcast to one number for each pair",
-            field=field, allowed="a function that compares outputs with the targets of the same samples",
+            field=field,
+            allowed="a function that compares outputs with the targets of the same samples",
             next_step=f"Compare {step} in this function.",
-        )  # fmt: skip
+        )
 
 
 def _aligned(outputs: Tensor, targets: Tensor) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
@@ -208,7 +211,7 @@ def _as_loss_value(value: Any, name: str) -> Tensor:
         next_step="Return its mean over the samples: .mean()."
         if has_several
         else "Return what was computed of the outputs, as a tensor.",
-    )  # fmt: skip
+    )
 
 
 def _shape_of(value: Any) -> str:

@@ -129,9 +129,10 @@ class Pairing:
                 f"{self.model} returns {_counted(shape, class_dim)} and {self.data} has {self.num_outputs} "
                 f"classes, so {reader} cannot compare outputs of shape {shape} with targets of shape "
                 f"{target_shape}",
-                field="model", allowed=f"{self.num_outputs} scores for each prediction",
+                field="model",
+                allowed=f"{self.num_outputs} scores for each prediction",
                 next_step=f"Let the model return {self.num_outputs} scores, or correct data.num_outputs.",
-            )  # fmt: skip
+            )
         if form == "shares":
             return self._with_shares(scores, wanted, class_dim)
         if (checks_numbers or wanted.is_floating_point()) and is_readable(wanted):
@@ -200,9 +201,10 @@ class Pairing:
         if not are_shares and (targets == IGNORED).any():
             raise DataError(
                 f"the train targets of {self.data} leave out samples by {IGNORED}, which {self.model} cannot",
-                field="data", allowed=f"from 0 to {self.num_outputs - 1}",
+                field="data",
+                allowed=f"from 0 to {self.num_outputs - 1}",
                 next_step="Leave these samples out.",
-            )  # fmt: skip
+            )
 
     def check_targets(self, targets: Any, *, kind: Kind, where: str | None = None) -> None:
         """Refuse targets whose values mean nothing; for classes, `classes` must have read a pair before.
@@ -220,9 +222,11 @@ class Pairing:
         if values.dtype.kind == "f" and not np.isfinite(values).all():
             place = _first_place(~np.isfinite(values))
             raise DataError(
-                f"{whose} hold {values[place]} ({_named(place, where)})", field="data",
-                allowed="finite numbers", next_step="Leave these samples out, or fill in their targets.",
-            )  # fmt: skip
+                f"{whose} hold {values[place]} ({_named(place, where)})",
+                field="data",
+                allowed="finite numbers",
+                next_step="Leave these samples out, or fill in their targets.",
+            )
         # Shares of classes that a batch mixes, for example, are judged where outputs meet them.
         if kind == "numbers" or self.form is None or values.ndim != self._target_ndim:
             return
@@ -243,9 +247,10 @@ class Pairing:
                 place = _first_place(broken)
                 raise DataError(
                     f"{whose} are no classes: {values[place]:g} ({_named(place, where)})",
-                    field="data", allowed=f"whole numbers from 0 to {num_classes - 1}",
+                    field="data",
+                    allowed=f"whole numbers from 0 to {num_classes - 1}",
                     next_step="Number the classes from 0, or choose the task regression.",
-                )  # fmt: skip
+                )
         if not values.size:
             return
         low, high = int(values.min()), int(values.max())
@@ -273,9 +278,10 @@ class Pairing:
         raise DataError(
             f"{whose} go from {low} to {high}, and {self.model} has scores for {num_classes} classes: "
             f"{int(values[place])} is none of them ({_named(place, where)})",
-            field="data", allowed=f"from 0 to {num_classes - 1}, or {IGNORED} for what should not count",
+            field="data",
+            allowed=f"from 0 to {num_classes - 1}, or {IGNORED} for what should not count",
             next_step=step,
-        )  # fmt: skip
+        )
 
     def _check_shares(self, values: np.ndarray, whose: str, where: str | None) -> None:
         if not values.size:
@@ -289,17 +295,18 @@ class Pairing:
             place = _first_place(wrong)
             raise DataError(
                 f"{whose} mark {int(sums[place])} classes of one sample ({_named(place, where)})",
-                field="data", allowed="one class for each prediction",
+                field="data",
+                allowed="one class for each prediction",
                 next_step="For several classes at once name a loss and metrics of your own, such as "
                 "torch.nn.functional:binary_cross_entropy_with_logits with float targets.",
-            )  # fmt: skip
+            )
         place = _first_place(wrong if wrong.any() else np.asarray((values < 0).any(axis=class_dim)))
         raise DataError(
-            f"{whose} are no shares of the classes: they add up to {sums[place]:g} "
-            f"({_named(place, where)})",
-            field="data", allowed="shares from 0 to 1 that add up to 1, or class numbers",
+            f"{whose} are no shares of the classes: they add up to {sums[place]:g} ({_named(place, where)})",
+            field="data",
+            allowed="shares from 0 to 1 that add up to 1, or class numbers",
             next_step="Give each sample the number of its class, from 0.",
-        )  # fmt: skip
+        )
 
     def _with_shares(self, scores: Tensor, wanted: Tensor, class_dim: int | None) -> tuple[Tensor, Tensor]:
         assert class_dim is not None
@@ -323,9 +330,10 @@ class Pairing:
             return next(iter(readings), None)
         if self.num_outputs is not None:
             fitting = [
-                each for each in readings
+                each
+                for each in readings
                 if shape[each[0]] == self.num_outputs or (shape[each[0]] == 1 and self.num_outputs == 2)
-            ]  # fmt: skip
+            ]
             if len(fitting) == 1:
                 return fitting[0]
             readings = fitting or readings
@@ -336,10 +344,11 @@ class Pairing:
         raise ExperimentError(
             f"{reader} can understand outputs of shape {shape} of {self.model} and targets of shape "
             f"{target_shape} in two ways: the classes may be in dimension 1 or in dimension {len(shape) - 1}",
-            field="model", allowed="shapes of which only one dimension can be that of the classes",
+            field="model",
+            allowed="shapes of which only one dimension can be that of the classes",
             next_step=f"Declare it as an attribute of the model's class or function: {_DECLARATION} = 1, or "
             f"{_DECLARATION} = -1 where the classes come last.",
-        )  # fmt: skip
+        )
 
     def _logits(self, scores: Tensor, reader: str) -> Tensor:
         """Return single scores of two classes as logits."""
@@ -348,10 +357,11 @@ class Pairing:
                 raise ExperimentError(
                     f"{self.model} returns one number from 0 to 1 for each prediction, and {reader} cannot "
                     "tell whether these are probabilities or logits",
-                    field="model", allowed="probabilities where the loss is binary_cross_entropy of "
+                    field="model",
+                    allowed="probabilities where the loss is binary_cross_entropy of "
                     "torch.nn.functional, and logits where it is binary_cross_entropy_with_logits",
                     next_step="Name one of these losses, or metrics of your own.",
-                )  # fmt: skip
+                )
             self.single_scores = "logits"
         return _logits_of(scores) if self.single_scores == "probabilities" else scores
 
@@ -375,9 +385,10 @@ class Pairing:
             raise ExperimentError(
                 f"{self.model} returns an object of type {type(outputs).__name__}, of which {reader} can "
                 "read no tensor",
-                field="model", allowed="a tensor, or a tuple, mapping or dataclass that holds one",
+                field="model",
+                allowed="a tensor, or a tuple, mapping or dataclass that holds one",
                 next_step="Return the tensor that is compared with the targets; in a mapping it is `logits`.",
-            )  # fmt: skip
+            )
         if not found.is_floating_point():
             kind = "complex" if found.is_complex() else "whole"
             name = str(found.dtype).removeprefix("torch.")
@@ -389,8 +400,10 @@ class Pairing:
             raise ExperimentError(
                 f"{self.model} returns {kind} numbers ({name}) of shape {tuple(found.shape)}, which {reader} "
                 "cannot compare with targets",
-                field="model", allowed="floats", next_step=step,
-            )  # fmt: skip
+                field="model",
+                allowed="floats",
+                next_step=step,
+            )
         return found
 
     def _target(self, targets: Any, reader: str) -> Tensor:
@@ -399,10 +412,11 @@ class Pairing:
         what = "complex numbers" if isinstance(targets, Tensor) else f"of type {type(targets).__name__}"
         raise ExperimentError(
             f"the targets of {self.data} are {what}, which {reader} cannot compare with outputs",
-            field="data", allowed="one tensor of real numbers",
+            field="data",
+            allowed="one tensor of real numbers",
             next_step="Return one target for each sample, or name a loss and metrics of your own, which "
             "receive the targets as they are.",
-        )  # fmt: skip
+        )
 
     def _refuse_classes(self, shape: tuple[int, ...], target_shape: tuple[int, ...], reader: str) -> NoReturn:
         num = "classes" if self.num_outputs is None else str(self.num_outputs)
@@ -439,8 +453,10 @@ class Pairing:
         raise ExperimentError(
             f"{reader} cannot compare the outputs of {self.model}, of shape {shape}, with the targets of "
             f"{self.data}, of shape {target_shape}",
-            field="model", allowed=allowed, next_step=step,
-        )  # fmt: skip
+            field="model",
+            allowed=allowed,
+            next_step=step,
+        )
 
 
 UNKNOWN = Pairing(remembers=False)

@@ -224,9 +224,10 @@ def install(folder):
     """
     sys.meta_path[:] = [finder for finder in sys.meta_path if type(finder).__name__ != KeptFinder.__name__]
     sys.path_hooks[:] = [
-        hook for hook in sys.path_hooks
+        hook
+        for hook in sys.path_hooks
         if type(getattr(hook, "__self__", None)).__name__ != KeptFinder.__name__
-    ]  # fmt: skip
+    ]
     if folder:
         finder = KeptFinder(KeptFiles(folder))
         sys.meta_path.insert(0, finder)

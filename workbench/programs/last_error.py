@@ -102,8 +102,7 @@ def _tracebacks(text: str) -> list[tuple[int, str]]:
 
     Exceptions that were raised from each other are one.
     """
-    headers = [header for header in _TRACEBACK.finditer(text) if not header["before"]
-               or "Group" in header[0]]  # fmt: skip
+    headers = [header for header in _TRACEBACK.finditer(text) if not header["before"] or "Group" in header[0]]
     found: list[tuple[int, str]] = []
     passed_on: list[tuple[int, str]] = []
     for number, header in enumerate(headers):

@@ -43,10 +43,26 @@ MAX_OTHERS = 2000
 """Of larger folders of data only the first files are compared: looking at all would delay each trial."""
 MAX_HASHED_BYTES = 8 * 2**30
 """Larger data is compared by size and time of change only."""
-SOURCE_SUFFIXES = frozenset({
-    ".py", ".pyi", ".sh", ".bash", ".zsh", ".fish", ".r", ".jl", ".lua", ".pl", ".rb", ".js", ".mjs", ".ts",
-    ".m", ".scala",
-})  # fmt: skip
+SOURCE_SUFFIXES = frozenset(
+    {
+        ".py",
+        ".pyi",
+        ".sh",
+        ".bash",
+        ".zsh",
+        ".fish",
+        ".r",
+        ".jl",
+        ".lua",
+        ".pl",
+        ".rb",
+        ".js",
+        ".mjs",
+        ".ts",
+        ".m",
+        ".scala",
+    }
+)
 _MODULE_OPTION = re.compile(r"(?:^|\s)-m\s+([A-Za-z_][\w.]*)")
 _OUTPUT_OPTION = re.compile(r"out|save|log|result|storage|\bdb|dest|export|checkpoint|ckpt", re.IGNORECASE)
 """Options after which a path is written to, so that its changes mean nothing."""

@@ -102,9 +102,13 @@ def back_up(
         files = copier.finish({*last_seqs})
         files[STORE_NAME] = _digest(unfinished / STORE_NAME)
         document = {
-            "format": _FORMAT, "workbench": VERSION, "created_unix_s": time.time(), "store": store.place,
-            "runs": last_seqs, "files": files,
-        }  # fmt: skip
+            "format": _FORMAT,
+            "workbench": VERSION,
+            "created_unix_s": time.time(),
+            "store": store.place,
+            "runs": last_seqs,
+            "files": files,
+        }
         write_atomically(unfinished / MANIFEST, json.dumps(document, indent=1))
         _replace(unfinished, folder)
     made = read_backup(folder)
@@ -154,13 +158,15 @@ def restore(
     if driven:
         raise StoreError(
             f"{store.place} has {format_count(len(driven), 'run')} under way that the backup holds, too: "
-            f"{_some(driven)}", next_step="Stop them, or name another store with --store.",
-        )  # fmt: skip
+            f"{_some(driven)}",
+            next_step="Stop them, or name another store with --store.",
+        )
     if present and not force:
         raise StoreError(
             f"{store.place} has {format_count(len(present), 'run')} of the backup already: {_some(present)}",
-            field="store", next_step="Name another store with --store, or replace them with --force.",
-        )  # fmt: skip
+            field="store",
+            next_step="Name another store with --store, or replace them with --force.",
+        )
     if not force:
         _refuse_other_files(document["files"], store)
     with tempfile.TemporaryDirectory() as beside:
@@ -382,9 +388,10 @@ def _refuse_other_files(files: dict[str, list[Any]], store: Store) -> None:
         with place.as_file(own) as path:
             if sizes[own] != size or _digest(path)[0] != digest:
                 raise ArgumentError(
-                    f"{place}/{own} exists and is not the file of the backup", field="store",
+                    f"{place}/{own} exists and is not the file of the backup",
+                    field="store",
                     next_step="Name another place by WORKBENCH_ARTIFACTS, or replace the files with --force.",
-                )  # fmt: skip
+                )
 
 
 def _delete_other_files(files: dict[str, list[Any]], store: Store, run_id: str) -> None:
@@ -422,8 +429,9 @@ def _verify(folder: Path, files: dict[str, list[Any]]) -> None:
         missing = wrong or [STORE_NAME]
         raise ArgumentError(
             f"the backup in {folder} is damaged: {format_count(len(missing), 'file')} missing or changed: "
-            f"{_some(missing)}", next_step="Restore from another backup.",
-        )  # fmt: skip
+            f"{_some(missing)}",
+            next_step="Restore from another backup.",
+        )
 
 
 def _read_manifest(folder: Path) -> dict[str, Any]:
@@ -464,10 +472,12 @@ def _check_target(folder: Path, *, force: bool) -> None:
         return
     what = "holds an earlier backup" if is_backup else "exists and is not an earlier backup"
     raise ArgumentError(
-        f"{folder} {what}", field="--to",
-        next_step="Name another folder, or replace that backup with --force." if is_backup
+        f"{folder} {what}",
+        field="--to",
+        next_step="Name another folder, or replace that backup with --force."
+        if is_backup
         else "Name another folder.",
-    )  # fmt: skip
+    )
 
 
 def _replace(unfinished: Path, folder: Path) -> None:

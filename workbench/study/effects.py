@@ -128,9 +128,13 @@ class _Observed:
         """Return the likeliest hyper-parameters, and a factor of their covariance."""
         start = self.prior[0]
         found = minimize(
-            self.loss, start, jac=True, method="L-BFGS-B", bounds=self.bounds,
+            self.loss,
+            start,
+            jac=True,
+            method="L-BFGS-B",
+            bounds=self.bounds,
             options={"maxiter": _MAX_STEPS, "ftol": 1e-5},
-        ).x  # fmt: skip
+        ).x
         return found, np.linalg.cholesky(np.linalg.inv(self.information(found)))
 
     def slopes(self, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

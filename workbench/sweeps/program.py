@@ -75,10 +75,14 @@ class Program:
         except (WorkbenchError, OSError) as error:  # the trials report what they miss
             logger.warning("what the run depends on cannot be compared: %s", error)
         if not self._history.programs:
-            self._record(ProgramKept(
-                version=1, code_sha256=self._origin.kept_sha256, why="start",
-                num_files=0 if self._manifest is None else len(self._manifest["files"]),
-            ))  # fmt: skip
+            self._record(
+                ProgramKept(
+                    version=1,
+                    code_sha256=self._origin.kept_sha256,
+                    why="start",
+                    num_files=0 if self._manifest is None else len(self._manifest["files"]),
+                )
+            )
 
     def note_kept(self) -> None:
         """Record that the code on the disk is not what trials run, where a run continues like that."""
@@ -295,10 +299,13 @@ class Program:
         history = self._history
         return ProgramKept(
             version=history.programs[-1].version + 1 if history.programs else 2,
-            code_sha256=sha256, why=why, num_files=num_files,
+            code_sha256=sha256,
+            why=why,
+            num_files=num_files,
             changed=[self._relative(path) for path in changed],
             continued=[
-                trial.number for trial in history.trials.values()
+                trial.number
+                for trial in history.trials.values()
                 if not trial.finished and trial.attempts and (trial.state == "running" or trial.reports)
             ],
-        )  # fmt: skip
+        )

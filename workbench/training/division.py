@@ -129,25 +129,28 @@ def refuse_division(parts: Parts) -> None:
     if plan.accumulation > 1:
         raise _refusal(
             f"plan.accumulation {plan.accumulation} computes it of {plan.micro_batch} samples at a time",
-            "plan.accumulation", "1",
-        )  # fmt: skip
+            "plan.accumulation",
+            "1",
+        )
     if plan.replicas > 1 and not is_federated:
         raise _refusal(
             f"plan.workers {plan.workers} computes it of the samples of each worker by itself",
-            "plan.workers", "1",
-        )  # fmt: skip
+            "plan.workers",
+            "1",
+        )
 
 
 def _refusal(what: str, field: str, allowed: str | None) -> ExperimentError:
     return ExperimentError(
         f"the loss of a batch is not the mean of the losses of its parts, and {what}: "
         "the training would be another one",
-        field=field, allowed=allowed,
+        field=field,
+        allowed=allowed,
         next_step="Let the loss return its total and its count, which are added up over the whole step and "
         f"only then divided, such as `{EXACT_FORM}`, or with weights "
         "`return (weights * losses).sum(), weights.sum()`. A loss that has no such form, such as one that "
         "compares the samples of a batch with each other, needs the whole batch on one worker at once.",
-    )  # fmt: skip
+    )
 
 
 @contextlib.contextmanager

@@ -39,9 +39,14 @@ def linear() -> nn.Module:
 
 def convolutional() -> nn.Module:
     return nn.Sequential(
-        nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(),
-        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 4),
-    )  # fmt: skip
+        nn.Conv2d(1, 16, 3, padding=1),
+        nn.ReLU(),
+        nn.Conv2d(16, 32, 3, padding=1),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(32, 4),
+    )
 
 
 @pytest.fixture(params=[linear, convolutional], ids=["linear", "convolutional"])
@@ -115,9 +120,11 @@ def test_a_processor_without_vnni_answers_as_this_one(
     here = session.run(None, {session.get_inputs()[0].name: inputs})[0]
     np.save(tmp_path / "inputs.npy", inputs)
     program = ANSWER.format(
-        path=[sysconfig.get_paths()["purelib"]], model=str(small), to=str(tmp_path / "there.npy"),
+        path=[sysconfig.get_paths()["purelib"]],
+        model=str(small),
+        to=str(tmp_path / "there.npy"),
         inputs=str(tmp_path / "inputs.npy"),
-    )  # fmt: skip
+    )
     assert EMULATOR is not None
     command = [EMULATOR, "-cpu", "Haswell", str(Path(sys.executable).resolve()), "-c", program]
     subprocess.run(command, check=True, capture_output=True)

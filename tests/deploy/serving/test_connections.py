@@ -27,9 +27,12 @@ async def answer(scope: Any, receive: Any, send: Any) -> None:
 @contextlib.asynccontextmanager
 async def served(connections: Connections) -> AsyncIterator[int]:
     config = uvicorn.Config(
-        answer, log_level="critical", http=LimitedProtocol.of(connections), lifespan="off",
+        answer,
+        log_level="critical",
+        http=LimitedProtocol.of(connections),
+        lifespan="off",
         timeout_graceful_shutdown=1,
-    )  # fmt: skip
+    )
     listener = socket.create_server(("127.0.0.1", 0))
     server = uvicorn.Server(config)
     task = asyncio.create_task(server.serve(sockets=[listener]))

@@ -23,7 +23,11 @@ def test_what_profiling_adds_is_taken_away_and_other_nodes_count_to_the_one_befo
     }
     monkeypatch.setattr(node_times, "_profile", lambda graph, *_: profiles[graph.name])
     found = node_times.node_times_s(
-        Path("whole.onnx"), Path("idle.onnx"), {}, [("conv", "a"), ("second", "out"), ("relu", "b")],
-        threads=1, num_calls=4,
-    )  # fmt: skip
+        Path("whole.onnx"),
+        Path("idle.onnx"),
+        {},
+        [("conv", "a"), ("second", "out"), ("relu", "b")],
+        threads=1,
+        num_calls=4,
+    )
     assert found == pytest.approx({"conv": 110e-6, "second": 50e-6, "relu": 0.0})

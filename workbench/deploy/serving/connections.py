@@ -48,9 +48,10 @@ def read_networks(texts: Sequence[str]) -> tuple[Network, ...]:
             networks.append(ipaddress.ip_network(text))
         except ValueError as error:
             raise ArgumentError(
-                f"{text!r} is not an address", field="--trusted-proxy",
+                f"{text!r} is not an address",
+                field="--trusted-proxy",
                 allowed="an address or a network, such as 10.0.0.7 or 10.0.0.0/8",
-            ) from error  # fmt: skip
+            ) from error
     return tuple(networks)
 
 
