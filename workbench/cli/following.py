@@ -37,7 +37,7 @@ from workbench.runs.descriptions import (
 )
 from workbench.runs.interruption import ended_like_interrupted
 from workbench.runs.other_spaces import how_to_widen
-from workbench.runs.waiting_view import ANSWERS_AGAIN, DriverSigns
+from workbench.runs.waiting_view import ANSWERS_AGAIN, describe_silence
 from workbench.store.store import LEASE_TIMEOUT_S
 
 if TYPE_CHECKING:
@@ -247,7 +247,7 @@ def _watch(
 ) -> RunState:  # fmt: skip
     cursor, began_s, read_s = 0, time.monotonic(), time.monotonic()
     driven, head = driver_after is None, _DriversHead(run, history)
-    signs, is_silent = DriverSigns(), False
+    is_silent = False
     while True:
         try:
             # Read the state first: a run that has ended by then adds no events afterwards.
@@ -270,7 +270,7 @@ def _watch(
             driven = driven or (isinstance(event, DriverStarted) and seq > (driver_after or 0))
         if (lost := head.describe_loss()) is not None and state not in FINISHED_RUN_STATES:
             view.show(lost)
-        if (silence := signs.describe_silence(row)) is not None and not is_silent:
+        if (silence := describe_silence(row)) is not None and not is_silent:
             view.show(Noted(level="warning", message=silence))
         if silence is None and is_silent and state not in FINISHED_RUN_STATES:
             view.show(Noted(level="info", message=ANSWERS_AGAIN))

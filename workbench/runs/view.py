@@ -31,7 +31,7 @@ from workbench.runs.energy import RunEnergy, energy_of
 from workbench.runs.event_lines import MEASUREMENT_TYPES, measurement_line
 from workbench.runs.notebook_output import bundle, snapshot
 from workbench.runs.replay_comparison import Comparison, compare
-from workbench.runs.waiting_view import DriverSigns, is_shown_in_this_cell, waiting_for
+from workbench.runs.waiting_view import describe_silence, is_shown_in_this_cell, waiting_for
 from workbench.store import RunRow, Store
 from workbench.store.blocks import read_block
 from workbench.workers.waiting_note import read_waiting_note
@@ -266,7 +266,7 @@ class RunView:
             return self._await_end(timeout_s, show_progress)
 
     def _await_end(self, timeout_s: float | None, show_progress: Callable[[str | None], None]) -> Self:
-        read_s, signs = time.monotonic(), DriverSigns()
+        read_s = time.monotonic()
         until = None if timeout_s is None else read_s + timeout_s
         while True:
             try:
@@ -278,7 +278,7 @@ class RunView:
                 time.sleep(POLL_S)
                 continue
             read_s, state = time.monotonic(), row.state
-            show_progress(signs.describe_silence(row))
+            show_progress(describe_silence(row))
             if state in ("failed", "lost"):
                 message = self.history.message
                 raise RunError(

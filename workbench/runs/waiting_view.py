@@ -19,7 +19,6 @@ from workbench.formatting import format_count, format_duration, format_number
 from workbench.runs.descriptions import describe_mean, format_counts
 from workbench.runs.notebook_output import bundle
 from workbench.runs.progress import progress_of
-from workbench.store.store import LEASE_TIMEOUT_S
 
 if TYPE_CHECKING:
     from workbench.history import History
@@ -83,28 +82,16 @@ def starting(run: RunView) -> Iterator[None]:
         shown.update({"text/plain": "", "text/html": ""}, raw=True)
 
 
-class DriverSigns:
-    """Notices that the driver of a run gives no sign of life, by a clock that nobody can set."""
+def describe_silence(row: RunRow) -> str | None:
+    """Return for how long the driver of a run has given no sign; None where it has, or is gone.
 
-    def __init__(self) -> None:
-        """Wait for a sign from now on."""
-        self._seen: tuple[float | None, int] | None = None
-        self._seen_s = time.monotonic()
-
-    def describe_silence(self, row: RunRow) -> str | None:
-        """Return for how long no sign has come; None where one came lately, or none is due.
-
-        Args:
-            row: The run, as it is now.
-        """
-        sign, now_s = (row.heartbeat_unix_s, row.last_seq), time.monotonic()
-        if sign != self._seen:
-            self._seen, self._seen_s = sign, now_s
-        silent_s = now_s - self._seen_s
-        if row.state not in ("running", "stopping") or silent_s < LEASE_TIMEOUT_S:
-            return None
-        since = format_duration(int(silent_s))
-        return f"no sign of the driver of {row.run_id} for {since}; still waiting for it"
+    Args:
+        row: The run, as it is now.
+    """
+    if row.silent_s is None:
+        return None
+    since = format_duration(int(row.silent_s))
+    return f"no sign of the driver of {row.run_id} for {since}; still waiting for it"
 
 
 def progress_line(history: History) -> str:
