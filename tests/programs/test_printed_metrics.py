@@ -78,6 +78,67 @@ def test_names_before_a_sign_keep_the_word_before_them(line: str, values: dict[s
     assert read_line(line.encode()) == values
 
 
+@pytest.mark.parametrize(
+    ("line", "values"),
+    [
+        ("loss: 0.6 (kl loss: 0.2)", {"loss": 0.6, "kl_loss": 0.2}),
+        ("class loss: 0.2, box loss: 0.3", {"class_loss": 0.2, "box_loss": 0.3}),
+        (
+            "Multiple R-squared: 0.75,\tAdjusted R-squared: 0.74",
+            {"Multiple_R-squared": 0.75, "Adjusted_R-squared": 0.74},
+        ),
+        (
+            "[10]\ttraining's auc: 0.9\tvalid_1's auc: 0.8",
+            {"training_auc": 0.9, "valid_1_auc": 0.8},
+        ),
+        ("[10]\tvalid_0's auc: 0.8", {"auc": 0.8}),
+        ("epoch 1 loss: 0.3 epoch 2 loss: 0.2", {"epoch": 2, "loss": 0.2}),
+        (
+            "Trial 3 finished with value: 0.93 and params: {'lr': 0.1}. Best is trial 2 with value: 0.95.",
+            {"value": 0.93, "lr": 0.1, "best_value": 0.95},
+        ),
+        ("train Loss: 0.5 Acc: 0.8", {"train_Loss": 0.5, "train_Acc": 0.8}),
+        ("epoch 1 train loss 0.5, acc 0.8", {"epoch": 1, "train_loss": 0.5, "train_acc": 0.8}),
+        ("val Loss: 0.4 Acc: 0.9", {"val_Loss": 0.4, "Acc": 0.9}),
+        (
+            "Train Loss: 0.5, lr: 0.1, Val Loss: 0.4, Acc: 0.9",
+            {"Train_Loss": 0.5, "lr": 0.1, "Val_Loss": 0.4, "Acc": 0.9},
+        ),
+    ],
+)
+def test_values_of_one_name_are_told_apart_by_the_word_before_them(
+    line: str, values: dict[str, float]
+) -> None:
+    found = read_line(line.encode(), ("loss", "Acc", "auc"))
+    assert found == values
+    assert not found.words
+
+
+@pytest.mark.parametrize("word", ["baseline", "Initial", "previous", "target", "Max", "random"])
+@pytest.mark.parametrize("sign", [": ", "=", " "])
+def test_a_value_of_something_else_is_not_that_of_the_metric(word: str, sign: str) -> None:
+    assert read_line(f"{word} accuracy{sign}0.5".encode()) == {f"{word}_accuracy": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("line", "value"),
+    [
+        ("val_loss: 0.5 --> 0.4", 0.4),
+        ("epoch 3 val_loss 0.5 -> 0.4", 0.4),
+        ("val_loss: 50% \u2192 40%", 40),
+        ("val_loss: 0.5 -> saved", 0.5),
+        ("val_loss: 0.5 => 1.ckpt", 0.5),
+    ],
+)
+def test_of_a_change_the_new_value_counts(line: str, value: float) -> None:
+    assert read_line(line.encode())["val_loss"] == value
+
+
+@pytest.mark.parametrize("value", ["2024-01-02", "01/02/2024", "1.2.2024", "1\u066b5"])
+def test_a_part_of_a_date_or_of_another_script_is_not_a_number(value: str) -> None:
+    assert read_line(f"loss: {value}".encode()) == {}
+
+
 def test_not_a_number_is_a_value() -> None:
     found = read_line(b"loss=nan acc: -inf") | read_line(b'{"x": NaN}')
     assert math.isnan(found["loss"])

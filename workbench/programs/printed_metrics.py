@@ -15,8 +15,15 @@ from typing import Any
 
 from workbench.formatting import without_escapes
 from workbench.programs.printed_values import NOT_READ, WORD, number_of_text, with_plain_values, word_of
-from workbench.programs.spaced_pairs import is_count, is_metric, name_with_qualifiers, read_spaced
-from workbench.programs.written_numbers import NOT_INSIDE, WRITTEN, has_decimal_comma, number_of
+from workbench.programs.spaced_pairs import (
+    is_count,
+    is_metric,
+    label_before,
+    name_with_qualifiers,
+    read_spaced,
+    with_training_named,
+)
+from workbench.programs.written_numbers import NOT_INSIDE, NUMBER, WRITTEN, has_decimal_comma, number_of
 from workbench.reported_values import NotANumber, judge
 
 
@@ -51,6 +58,11 @@ _FIELD = re.compile(
     rf"\s*([^\W\d][\w./-]*(?: [^\W\d][\w./-]*)?)\s+({WRITTEN})(?:%|ms|s|x)?\s*", re.IGNORECASE
 )
 _FEWEST_FIELDS = 2
+_CHANGE = re.compile(
+    rf"(?<![\w.,])(?:{NUMBER})%?\s*(?:[-=]+>|\u2192)\s*(?=(?:{NUMBER})(?![\w.]))", re.IGNORECASE
+)
+"""The old value of a change."""
+_OPTUNA_BEST = re.compile(r"\bBest is trial \d+ with value:")
 _ENDS = re.compile(rb"[\r\n]+")
 _ABSENT = ("", "NA", "<NA>", "N/A", "None", "null", "NULL")
 """Cells of a row of CSV without a value, which are not names of columns."""
@@ -135,10 +147,9 @@ def read_line(line: bytes, metrics: Collection[str] = ()) -> Values:
             return Values()  # half a line, of a program that was killed
         if not (found := read_json(line)).is_empty:
             return _without_booleans(found, metrics)
-    text = with_plain_values(text)
+    text = _with_present_values(with_plain_values(text))
     matches = list(_PAIR.finditer(text))
-    written = [(name_with_qualifiers(text, match.start(), match[2]), match[2], match[3]) for match in matches]
-    written = _without_lists(written, metrics)
+    written = _without_lists(_named(text, matches), metrics)
     pairs = {
         name: value
         for name, bare, number in written
@@ -150,6 +161,32 @@ def read_line(line: bytes, metrics: Collection[str] = ()) -> Values:
         if name not in values:
             values.words[name] = word
     return values
+
+
+def _with_present_values(text: str) -> str:
+    """Return a line in which a change, such as `0.5 --> 0.4`, is its new value."""
+    if ">" in text or "\u2192" in text:
+        text = _CHANGE.sub("", text)
+    return _OPTUNA_BEST.sub("best_value:", text) if "Best is" in text else text
+
+
+def _named(text: str, matches: list[re.Match[str]]) -> list[tuple[str, str, str]]:
+    """Return the names of pairs as they count, as they are written, and their numbers.
+
+    Where a line has several values of one name, those with a word before it are told apart by this word.
+    """
+    names = [name_with_qualifiers(text, match.start(), match[2]) for match in matches]
+    if len(set(names)) < len(names):
+        labels = [label_before(text, match.start()) for match in matches]
+        of_name = {
+            name: {labels[place] for place, other in enumerate(names) if other == name} for name in names
+        }
+        names = [
+            f"{label}_{name}" if label and name == match[2] and len(of_name[name]) > 1 else name
+            for name, label, match in zip(names, labels, matches, strict=True)
+        ]
+    names = with_training_named(names)
+    return [(name, match[2], match[3]) for name, match in zip(names, matches, strict=True)]
 
 
 def _without_booleans(values: Values, metrics: Container[str]) -> Values:
@@ -164,6 +201,7 @@ def _words_for(text: str, metrics: frozenset[str]) -> list[tuple[str, str]]:
     """Return the metrics that a line has something else for than a number that is read, with that."""
     if not any(name in text or name.replace("_", " ") in text for name in metrics):
         return []
+    text = _PAIR.sub(lambda match: match[0] if number_of(match[3]) is None else "|", text)
     found: list[tuple[str, str]] = []
     for match in _word_pattern(metrics).finditer(text):
         name = name_with_qualifiers(text, match.start("name"), match["name"])
@@ -201,7 +239,8 @@ def _fields(text: str, metrics: Container[str]) -> dict[str, float]:
     matches = [match for field in _FIELDS.split(text) if (match := _FIELD.fullmatch(field))]
     if len(matches) < _FEWEST_FIELDS:
         return {}
-    written = [(match[1].replace(" ", "_"), match[1], match[2]) for match in matches]
+    names = with_training_named([match[1].replace(" ", "_") for match in matches])
+    written = [(name, match[1], match[2]) for name, match in zip(names, matches, strict=True)]
     return {
         name: value
         for name, _, number in _without_lists(written, metrics)

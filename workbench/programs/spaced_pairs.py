@@ -7,6 +7,7 @@ one of them has the name of a usual metric. What is written with signs is left t
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from workbench.programs.written_numbers import COUNT, NUMBER
@@ -20,9 +21,18 @@ _METRICS = (
 _NAMES = frozenset(f"{split}{metric}" for split in ("", *_SPLITS) for metric in _METRICS)
 _COUNTED = ("epoch", "step", "iter", "iteration", "batch", "round", "episode")
 _WORDS = re.compile(r"[a-z]*(?:f1|r2)(?![a-z])|[a-z]+")
-_QUALIFIERS = frozenset((*_SPLITS, "mean", "avg", "average", "best", "final", "total", "running", "learning"))
+_TRAINS = ("train", "training")
+_OF_ANOTHER = (
+    "baseline", "chance", "dummy", "highest", "initial", "lowest", "max", "maximum", "min", "minimum", "old",
+    "prev", "previous", "random", "target",
+)  # fmt: skip
+"""What the number of a metric is preceded by that is not the one of this moment."""
+_QUALIFIERS = frozenset((
+    *_SPLITS, "mean", "avg", "average", "best", "final", "total", "running", "learning", *_OF_ANOTHER,
+))  # fmt: skip
 _BEFORE = re.compile(rf"(?<![\w./-])(?:(?:{'|'.join(_QUALIFIERS)}) ){{1,3}}$", re.IGNORECASE)
 _ENDINGS = tuple(f"{word} " for word in _QUALIFIERS)
+_LABEL = re.compile(r"(?<![\w./-])([^\W\d_](?:[\w'/-]*\w)?) $")
 _MAX_BEFORE = 40
 """How many characters the qualifiers before a name may have."""
 _PROSE = frozenset((
@@ -101,6 +111,49 @@ def name_with_qualifiers(text: str, place: int, name: str) -> str:
     return "_".join((*words, name))
 
 
+def label_before(text: str, place: int) -> str:
+    """Return the word before a name, which says whose number it is where a line has several of the name.
+
+    Args:
+        text: A line.
+        place: Where the name begins in it.
+
+    Returns:
+        The word; nothing where there is none, or where it is one of prose.
+
+    Example:
+        >>> from workbench.programs.spaced_pairs import label_before
+        >>> label_before("box loss: 0.1", 4), label_before("box, loss: 0.1", 5)
+        ('box', '')
+    """
+    match = _LABEL.search(text, max(0, place - _MAX_BEFORE), place)
+    if match is None or match[1].lower() in (*_PROSE, "nan", "inf"):
+        return ""
+    return match[1].removesuffix("'s")
+
+
+def with_training_named(names: Sequence[str]) -> list[str]:
+    """Return the names of a line, where metrics that follow one of the training part are of that part, too.
+
+    In `train loss: 0.5 acc: 0.8` the accuracy is not the one that another line states of validation data.
+
+    Args:
+        names: In their order, with their qualifiers.
+
+    Example:
+        >>> from workbench.programs.spaced_pairs import with_training_named
+        >>> with_training_named(["epoch", "train_loss", "acc", "lr", "val_loss", "f1"])
+        ['epoch', 'train_loss', 'train_acc', 'lr', 'val_loss', 'f1']
+    """
+    named, training = [], ""
+    for name in names:
+        first, _, rest = name.partition("_")
+        if rest and first.lower() in _SPLITS:
+            training = first if first.lower() in _TRAINS else ""
+        named.append(f"{training}_{name}" if training and name.lower() in _METRICS else name)
+    return named
+
+
 def read_spaced(text: str, *, has_others: bool) -> dict[str, float]:
     """Return the pairs with only space in between, and the progress.
 
@@ -119,12 +172,14 @@ def read_spaced(text: str, *, has_others: bool) -> dict[str, float]:
     if not (has_name or has_others):
         return {}
     progress = {match[1]: float(match[2].replace(",", "")) for match in _PROGRESS.finditer(text)}
-    found: dict[str, float] = {}
+    kept: list[_Pair] = []
     if has_name:
         for part in _SEPARATOR.split(_PROGRESS.sub("|", text)):
             pairs = _pairs_of(part)
             if any(may_have_pairs(pair.name) and (progress or not pair.is_whole) for pair in pairs):
-                found |= {pair.name: pair.value for pair in pairs}
+                kept += pairs
+    names = with_training_named([pair.name for pair in kept])
+    found = {name: pair.value for name, pair in zip(names, kept, strict=True)}
     return progress | found if found or has_others else {}
 
 

@@ -24,8 +24,9 @@ WRITTEN = (
 """The pattern of what `number_of` is to judge."""
 _IMAGINARY = r"[-+](?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?[ij]\b"
 _POWER = r"\^|\*[*^]|\s?[*\u00d7\u00b7]\s?10"
-NOT_INSIDE = rf"(?![\w:]|[.{_BETWEEN}]\d|{_IMAGINARY}|{_POWER})"
-"""What must follow a number: it does not go on, and is not part of a complex one or of a product."""
+_DATE = r"(?:-\d|[/.]\d+[/.]\d)"
+NOT_INSIDE = rf"(?![\w:]|[.{_BETWEEN}\u066b\u066c]\d|{_IMAGINARY}|{_POWER}|{_DATE})"
+"""What must follow a number: it does not go on, and is not part of a complex one, of a product or a date."""
 _COUNT = re.compile(COUNT)
 _BLANKS = re.compile(r"[-+]?[1-9]\d{0,2}(?:(['\u2019\u00a0\u202f])\d{3})(?:\1\d{3})*(?:[.,]\d+)?")
 _COMMAS = re.compile(r"[-+]?[1-9]\d{0,2}(?:(?:,\d{3})+\.\d*|(?:,\d{3}){2,})(?:[eE][-+]?\d+)?")
