@@ -253,6 +253,16 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
         "metrics.accuracy",
         "probabilities or logits",
     ),
+    "a sigmoid before the default loss": (
+        {
+            "targets": CLASSES.clamp(max=1),
+            "num_outputs": 1,
+            "num_classes": 2,
+            "form": lambda outputs: torch.sigmoid(outputs).squeeze(1).clamp(1e-6, 1 - 1e-6),
+        },
+        "model",
+        "ends with a sigmoid",
+    ),
     "a loss of torch that cannot take the targets": (
         {"targets": CLASSES[:, None], "num_outputs": 3, "loss": functional.cross_entropy},
         "loss",
@@ -354,6 +364,18 @@ def test_another_form_of_the_same_targets_trains_the_same(name: str, tmp_path: P
         assert ended.state == "complete", ended.message
         found.append({key: value for key, value in ended.values.items() if key[:3] in ("val", "tra")})
     assert found[0] == pytest.approx(found[1], rel=1e-5)
+
+
+@pytest.mark.parametrize("kind", [torch.float64, torch.int64, torch.uint8])
+def test_inputs_of_another_type_than_the_weights_are_named(kind: torch.dtype, tmp_path: Path) -> None:
+    asked = experiment(
+        CLASSES, num_outputs=3, kind=lambda inputs, targets: TensorDataset(inputs.to(kind), targets)
+    )
+    ended, num_reports = train(tmp_path, asked)
+    assert (ended.state, num_reports) == ("failed", 0)
+    name = str(kind).removeprefix("torch.")
+    assert re.search(rf"takes float32.*gives {name} inputs of shape \('batch', 6\)", str(ended.message))
+    assert ".float()" in str(ended.message)
 
 
 @pytest.mark.parametrize("form", [torch.sigmoid, lambda outputs: outputs])

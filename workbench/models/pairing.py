@@ -8,6 +8,7 @@ both shapes. What is computed of a pair is left to `losses` and `metrics`.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal, NoReturn, TypeVar
@@ -31,6 +32,12 @@ IGNORED = -100
 _MIN_PROBABILITY = 1e-6
 _SHARE_TOLERANCE = 1e-3
 _DECLARATION = "class_dim"
+_RESHAPES = re.compile(
+    r"(?:Unsafe)?(?:View|Reshape|Squeeze|Unsqueeze|Select|Slice|T|Transpose|Permute|Alias|ToCopy|Clone|Clamp\w*)"
+    r"Backward"
+)
+"""What autograd calls a step that leaves values as they are, or bounds them."""
+_MAX_RESHAPED = 8
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
@@ -363,6 +370,15 @@ class Pairing:
                     next_step="Name one of these losses, or metrics of your own.",
                 )
             self.single_scores = "logits"
+        if self.single_scores == "logits" and scores.requires_grad and _are_of_sigmoid(scores):
+            raise ExperimentError(
+                f"{self.model} ends with a sigmoid, and {reader} takes its answers for logits: it would apply "
+                "another one, and every sample would count as class 1",
+                field="model",
+                allowed="logits; or probabilities where the loss is binary_cross_entropy of "
+                "torch.nn.functional",
+                next_step="Leave out the sigmoid, or write loss: torch.nn.functional:binary_cross_entropy.",
+            )
         return _logits_of(scores) if self.single_scores == "probabilities" else scores
 
     def _note(
@@ -511,6 +527,16 @@ def _readings(shape: tuple[int, ...], target_shape: tuple[int, ...]) -> list[tup
 def _logits_of(probabilities: Tensor) -> Tensor:
     """Return the logits of probabilities, of which 0 and 1 are a little more and less."""
     return torch.logit(probabilities, eps=_MIN_PROBABILITY)
+
+
+def _are_of_sigmoid(scores: Tensor) -> bool:
+    """Return whether scores that take part in a training are answers of a sigmoid, perhaps in another shape."""
+    made_by = scores.grad_fn
+    for _ in range(_MAX_RESHAPED):
+        if made_by is None or _RESHAPES.match(made_by.name()) is None:
+            break
+        made_by = made_by.next_functions[0][0]
+    return made_by is not None and made_by.name().startswith("SigmoidBackward")
 
 
 def _with_classes_last(scores: Tensor, class_dim: int | None) -> Tensor:

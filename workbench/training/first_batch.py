@@ -10,6 +10,7 @@ import contextlib
 import functools
 import itertools
 import math
+import re
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -23,8 +24,8 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from workbench.data import Split
 from workbench.data.batches import worker_part
 from workbench.data.known_targets import known_targets
-from workbench.errors import ExperimentError, WorkbenchError
-from workbench.models.calls import loss_in, map_tensors, output_in
+from workbench.errors import ExperimentError, WorkbenchError, first_line_of
+from workbench.models.calls import describe_inputs, loss_in, map_tensors, output_in
 from workbench.models.metrics import AnyMetric, WholeMetric, kind_read_by
 from workbench.models.own_functions import check_function, check_pairs
 from workbench.models.pairing import Kind
@@ -33,6 +34,8 @@ from workbench.training.division import find_division, refuse_division
 from workbench.training.evaluation import in_single_precision
 from workbench.training.source import Source, WorkerBatch
 
+_ABOUT_TYPES = re.compile(r"\bd?types?\b|expected scalar type|\bDouble\b|\bHalf\b", re.IGNORECASE)
+"""What an error of torch says where types do not fit."""
 _NUM_SAMPLES = 16
 """Samples that are computed; fewer where a micro batch has fewer, but two at least."""
 _checked: dict[str, tuple[weakref.ref[Split], object]] = {}
@@ -130,11 +133,14 @@ def _compare(parts: Parts, num_samples: int) -> tuple[Any, Any]:
     source = parts.validation
     batch = WorkerBatch(source, source.all_indices[:num_samples], micro_batch=num_samples)
     [(inputs, targets, _)] = [each for whole in source.ahead([batch]) for each in whole]
+    types: set[torch.dtype] = set()
     try:
-        outputs = parts.strategy.predict(inputs)
+        with _seeing_types(types):
+            outputs = parts.strategy.predict(inputs)
     except WorkbenchError:
         raise
-    except Exception:  # of the model: the training meets it where it belongs
+    except Exception as error:  # of the model: the training meets it where it belongs
+        _refuse_types(parts, inputs, types, error)
         outputs = None
     if outputs is None:
         return None, targets
@@ -143,6 +149,46 @@ def _compare(parts: Parts, num_samples: int) -> tuple[Any, Any]:
         for name, metric in parts.metrics.items():
             _apply(name, metric, parts, outputs, targets)
     return outputs, targets
+
+
+@contextlib.contextmanager
+def _seeing_types(types: set[torch.dtype]) -> Iterator[None]:
+    """Collect the types of the weights of the modules that are called while this lasts."""
+
+    def look(module: nn.Module, _inputs: tuple[Any, ...]) -> None:
+        types.update(weight.dtype for weight in module.parameters() if weight.is_floating_point())
+
+    handle = register_module_forward_pre_hook(look)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def _refuse_types(parts: Parts, inputs: Any, types: set[torch.dtype], error: Exception) -> None:
+    """Refuse inputs of another type than the weights, such as the float64 of numpy, where the model fails.
+
+    Args:
+        parts: Of the trial.
+        inputs: What the model failed for.
+        types: Those of its weights.
+        error: What it raised.
+
+    Raises:
+        ExperimentError: If the types differ and the error is about types.
+    """
+    given: set[torch.dtype] = set()
+    map_tensors(lambda tensor: given.add(tensor.dtype), inputs)
+    if len(types) != 1 or not given or types == given or not _ABOUT_TYPES.search(str(error)):
+        return
+    [of_weights] = (str(dtype).removeprefix("torch.") for dtype in types)
+    raise ExperimentError(
+        f"{parts.pairing.model} takes {of_weights}, and {parts.pairing.data} gives {describe_inputs(inputs)}: "
+        f"{type(error).__name__}: {first_line_of(error)}",
+        field="data",
+        allowed=f"inputs of type {of_weights}, the type of its weights",
+        next_step="Convert the inputs in your data, with .float() or .astype(np.float32).",
+    ) from error
 
 
 def _sizes(outputs: Any, targets: Any) -> set[int]:
