@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import pprint
 import random
 import struct
 from pathlib import Path
@@ -137,6 +138,65 @@ def test_of_a_change_the_new_value_counts(line: str, value: float) -> None:
 @pytest.mark.parametrize("value", ["2024-01-02", "01/02/2024", "1.2.2024", "1\u066b5"])
 def test_a_part_of_a_date_or_of_another_script_is_not_a_number(value: str) -> None:
     assert read_line(f"loss: {value}".encode()) == {}
+
+
+@pytest.mark.parametrize(
+    ("line", "values"),
+    [
+        ("Train: loss=0.3 acc=0.5 lr=0.1", {"Train_loss": 0.3, "Train_acc": 0.5, "lr": 0.1}),
+        ("train | loss: 0.3 | acc 0.5", {"train_loss": 0.3, "train_acc": 0.5}),
+        ("[train] epoch 3, loss 0.3", {"epoch": 3, "train_loss": 0.3}),
+        ("val: loss: 0.3", {"loss": 0.3}),
+        ("training time: 3s loss: 0.3", {"training_time": 3, "loss": 0.3}),
+        ("Training: 50%|###| 1/2 [00:01<00:01, loss=0.3]", {"Training": 50, "loss": 0.3}),
+    ],
+)
+def test_a_line_about_the_training_part_does_not_state_the_value_of_validation(
+    line: str, values: dict[str, float]
+) -> None:
+    assert read_line(line.encode()) == values
+
+
+NESTED = {"loss": 0.5, "best": {"loss": 0.1, "epochs": [1, {"loss": 3}]}, "name": "a {b"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        json.dumps(NESTED),
+        "result: " + json.dumps(NESTED),
+        f"metrics = {NESTED}",
+        json.dumps(NESTED, indent=2),
+        json.dumps(NESTED, indent=4).replace('"name"', '"x": NaN, "name"'),
+        pprint.pformat(NESTED, width=20),
+    ],
+)
+def test_a_value_within_a_mapping_is_not_the_one_outside_of_it(text: str) -> None:
+    lines = Lines(may_have_metrics)
+    data = text.encode()
+    found = [line for at in range(0, len(data), 7) for line in lines.feed(data[at : at + 7])]
+    read = [values for line in [*found, *lines.end()] if (values := read_line(line))]
+    assert [(values["loss"], values["best.loss"]) for values in read] == [(0.5, 0.1)]
+
+
+@pytest.mark.parametrize(
+    ("text", "losses"),
+    [
+        ('{"loss": 0.2\n{"loss": 0.5}\nloss=0.3', [0.5, 0.3]),
+        ("{\nhello\nloss=0.3\n", [0.3]),
+        ("void f() {\n loss=0.3;\n}\nloss=0.1", [0.3, 0.1]),
+        ('{\n "loss": 0.5,', [0.5]),
+    ],
+)
+def test_what_only_looks_like_a_mapping_is_read_line_by_line(text: str, losses: list[float]) -> None:
+    lines = Lines(may_have_metrics)
+    read = [read_line(line) for line in [*lines.feed(text.encode()), *lines.end()]]
+    assert [values["loss"] for values in read if values] == losses
+
+
+def test_words_and_booleans_within_a_mapping_of_mappings_are_kept_for_the_metric() -> None:
+    found = read_line(b"{'loss': None, 'ok': True, 'best': {'loss': 0.1}}", ("loss",))
+    assert (found, list(found.words)) == ({"best.loss": 0.1}, ["loss"])
 
 
 def test_not_a_number_is_a_value() -> None:

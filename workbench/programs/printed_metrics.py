@@ -6,6 +6,7 @@ Pairs with nothing but space in between are left to `spaced_pairs`.
 
 from __future__ import annotations
 
+import ast
 import csv
 import functools
 import json
@@ -21,6 +22,7 @@ from workbench.programs.spaced_pairs import (
     label_before,
     name_with_qualifiers,
     read_spaced,
+    training_scope,
     with_training_named,
 )
 from workbench.programs.written_numbers import NOT_INSIDE, NUMBER, WRITTEN, has_decimal_comma, number_of
@@ -66,10 +68,18 @@ _OPTUNA_BEST = re.compile(r"\bBest is trial \d+ with value:")
 _ENDS = re.compile(rb"[\r\n]+")
 _ABSENT = ("", "NA", "<NA>", "N/A", "None", "null", "NULL")
 """Cells of a row of CSV without a value, which are not names of columns."""
+_CONTINUED = (b"{", b"[", b"(", b",", b":")
+"""How a line of a mapping ends that goes on in the next one."""
+_CLOSES = (b"}", b"]", b")")
+_QUOTED = re.compile(rb"\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'")
+_MAX_BLOCK = 500
+"""The most lines of a mapping that are read as one."""
+_BARE = re.compile(rf"(?<![\w'\"])([-+]?(?:nan|inf)|{NOT_READ})(?![\w'\"])")
+"""What Python prints within a mapping, and does not read as a literal."""
 _AN_OBJECT = "an array or another object"
 _MAX_DEPTH = 4
 _MAX_UNREADABLE = 3
-_SIGNS = (b"=", b":", b"|", b"nan", b"NaN", b"NAN", b"inf", b"Inf", b" NA", b" None")
+_SIGNS = (b"{", b"=", b":", b"|", b"nan", b"NaN", b"NAN", b"inf", b"Inf", b" NA", b" None")
 _NUMBER_AT_END = re.compile(rb"\d(?:%|m?s|x)?[ )\]'\"]*(?:[\r\n]|$)")
 
 
@@ -93,6 +103,8 @@ class Lines:
         self._rest = b""
         self._is_of_interest = is_of_interest
         self._in_traceback = False
+        self._block: list[bytes] = []
+        self._num_open = 0
 
     def feed(self, data: bytes) -> list[bytes]:
         """Return the lines that are complete now."""
@@ -100,12 +112,32 @@ class Lines:
             self._rest = (self._rest + data)[:MAX_LINE_BYTES]
             return []
         data = self._rest + data
-        if self._is_of_interest is not None and not self._is_of_interest(data):  # gigabytes of other text
+        is_skipped = self._is_of_interest is not None and not (self._block or self._is_of_interest(data))
+        if is_skipped:  # gigabytes of other text
             self._rest = data[max(data.rfind(b"\n"), data.rfind(b"\r")) + 1 :][:MAX_LINE_BYTES]
             return []
         *lines, self._rest = _ENDS.split(data)
         self._rest = self._rest[:MAX_LINE_BYTES]
-        return [line for line in lines if line and not self._is_traceback(line)]
+        kept = [line for line in lines if line and not self._is_traceback(line)]
+        return (
+            [line for each in kept for line in self._with_blocks(each)]
+            if self._block or b"{" in data
+            else kept
+        )
+
+    def _with_blocks(self, line: bytes) -> list[bytes]:
+        """Return the lines that can be read now: a mapping that is printed on several lines is one line."""
+        if not self._block and not (line.lstrip()[:1] == b"{" and _num_open(line) > 0):
+            return [line]
+        if self._block and not (self._block[-1].rstrip()[-1:] in _CONTINUED or line.lstrip()[:1] in _CLOSES):
+            block, self._block = self._block, []
+            return [*block, *self._with_blocks(line)]
+        self._num_open = _num_open(line) + (self._num_open if self._block else 0)
+        self._block.append(line)
+        if self._num_open > 0 and len(self._block) < _MAX_BLOCK:
+            return []
+        block, self._block = self._block, []
+        return block if self._num_open > 0 else [b" ".join(each.strip() for each in block)]
 
     def _is_traceback(self, line: bytes) -> bool:
         if line.startswith(b"Traceback (most recent call last)"):
@@ -117,7 +149,15 @@ class Lines:
     def end(self) -> list[bytes]:
         """Return the last line, which may lack its end."""
         rest, self._rest = self._rest, b""
-        return [rest] if rest else []
+        lines = [rest] if rest and self._is_of_interest is None else self._with_blocks(rest) if rest else []
+        block, self._block = self._block, []
+        return [*lines, *block]
+
+
+def _num_open(text: bytes) -> int:
+    """Return how many brackets of a text are not closed, without those in quotes."""
+    bare = _QUOTED.sub(b"", text)
+    return sum(map(bare.count, (b"{", b"[", b"("))) - sum(map(bare.count, _CLOSES))
 
 
 def read_line(line: bytes, metrics: Collection[str] = ()) -> Values:
@@ -148,15 +188,20 @@ def read_line(line: bytes, metrics: Collection[str] = ()) -> Values:
         if not (found := read_json(line)).is_empty:
             return _without_booleans(found, metrics)
     text = _with_present_values(with_plain_values(text))
+    text, nested = _without_nested(text, metrics)
     matches = list(_PAIR.finditer(text))
-    written = _without_lists(_named(text, matches), metrics)
+    training = training_scope(text)
+    written = _without_lists(_named(text, matches, training), metrics)
     pairs = {
         name: value
         for name, bare, number in written
         if (value := number_of(number, is_count=is_count(bare))) is not None
     }
-    spaced = read_spaced(_PAIR.sub("|", text) if matches else text, has_others=bool(pairs))
-    values = Values(_fields(text, metrics) | spaced | pairs)
+    spaced = read_spaced(
+        _PAIR.sub("|", text) if matches else text, has_others=bool(pairs or nested), training=training
+    )
+    values = Values(_fields(text, metrics, training) | spaced | pairs | nested)
+    values.words = nested.words
     for name, word in _words_for(text, frozenset(metrics)):
         if name not in values:
             values.words[name] = word
@@ -170,7 +215,25 @@ def _with_present_values(text: str) -> str:
     return _OPTUNA_BEST.sub("best_value:", text) if "Best is" in text else text
 
 
-def _named(text: str, matches: list[re.Match[str]]) -> list[tuple[str, str, str]]:
+def _without_nested(text: str, metrics: Container[str]) -> tuple[str, Values]:
+    """Return a line without a mapping of mappings that ends it, and what that holds by names with dots."""
+    start = text.find("{")
+    if start < 0 or text.count("{") < 2 or not text.endswith("}"):
+        return text, Values()
+    written = text[start:]
+    try:
+        found = json.loads(written)
+    except (ValueError, RecursionError):
+        try:
+            found = ast.literal_eval(_BARE.sub(r"'\1'", written))
+        except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+            return text, Values()
+    if not isinstance(found, dict):
+        return text, Values()
+    return text[:start], _without_booleans(_numbers(found, _MAX_DEPTH), metrics)
+
+
+def _named(text: str, matches: list[re.Match[str]], training: str) -> list[tuple[str, str, str]]:
     """Return the names of pairs as they count, as they are written, and their numbers.
 
     Where a line has several values of one name, those with a word before it are told apart by this word.
@@ -185,7 +248,7 @@ def _named(text: str, matches: list[re.Match[str]]) -> list[tuple[str, str, str]
             f"{label}_{name}" if label and name == match[2] and len(of_name[name]) > 1 else name
             for name, label, match in zip(names, labels, matches, strict=True)
         ]
-    names = with_training_named(names)
+    names = with_training_named(names, training)
     return [(name, match[2], match[3]) for name, match in zip(names, matches, strict=True)]
 
 
@@ -232,14 +295,14 @@ def _without_lists(
     return [each for each in written if not has_decimal_comma(each[2])]
 
 
-def _fields(text: str, metrics: Container[str]) -> dict[str, float]:
+def _fields(text: str, metrics: Container[str], training: str) -> dict[str, float]:
     """Return names and values with only space between them, where a line has several such fields."""
     if "," not in text and "|" not in text:
         return {}
     matches = [match for field in _FIELDS.split(text) if (match := _FIELD.fullmatch(field))]
     if len(matches) < _FEWEST_FIELDS:
         return {}
-    names = with_training_named([match[1].replace(" ", "_") for match in matches])
+    names = with_training_named([match[1].replace(" ", "_") for match in matches], training)
     written = [(name, match[1], match[2]) for name, match in zip(names, matches, strict=True)]
     return {
         name: value

@@ -32,6 +32,10 @@ _QUALIFIERS = frozenset((
 ))  # fmt: skip
 _BEFORE = re.compile(rf"(?<![\w./-])(?:(?:{'|'.join(_QUALIFIERS)}) ){{1,3}}$", re.IGNORECASE)
 _ENDINGS = tuple(f"{word} " for word in _QUALIFIERS)
+_SCOPE = re.compile(
+    rf"[\[(]?({'|'.join(_TRAINS)})(?: (?:set|data|phase|results?|metrics))?\s{{0,3}}(?:[:\])|]|-(?=\s))",
+    re.IGNORECASE,
+)
 _LABEL = re.compile(r"(?<![\w./-])([^\W\d_](?:[\w'/-]*\w)?) $")
 _MAX_BEFORE = 40
 """How many characters the qualifiers before a name may have."""
@@ -132,34 +136,48 @@ def label_before(text: str, place: int) -> str:
     return match[1].removesuffix("'s")
 
 
-def with_training_named(names: Sequence[str]) -> list[str]:
+def training_scope(text: str) -> str:
+    """Return how a line says at its beginning that all of it is about the training part; nothing otherwise.
+
+    Example:
+        >>> from workbench.programs.spaced_pairs import training_scope
+        >>> [training_scope(line) for line in ("[train] loss 0.5", "Train: loss 0.5", "val: loss 0.5")]
+        ['train', 'Train', '']
+    """
+    match = _SCOPE.match(text)
+    return "" if match is None or "%|" in text else match[1]  # what a progress bar does has a name, too
+
+
+def with_training_named(names: Sequence[str], training: str = "") -> list[str]:
     """Return the names of a line, where metrics that follow one of the training part are of that part, too.
 
     In `train loss: 0.5 acc: 0.8` the accuracy is not the one that another line states of validation data.
 
     Args:
         names: In their order, with their qualifiers.
+        training: What `training_scope` returns of the line.
 
     Example:
         >>> from workbench.programs.spaced_pairs import with_training_named
         >>> with_training_named(["epoch", "train_loss", "acc", "lr", "val_loss", "f1"])
         ['epoch', 'train_loss', 'train_acc', 'lr', 'val_loss', 'f1']
     """
-    named, training = [], ""
+    named = []
     for name in names:
         first, _, rest = name.partition("_")
-        if rest and first.lower() in _SPLITS:
+        if rest and first.lower() in _SPLITS and is_metric(name):
             training = first if first.lower() in _TRAINS else ""
         named.append(f"{training}_{name}" if training and name.lower() in _METRICS else name)
     return named
 
 
-def read_spaced(text: str, *, has_others: bool) -> dict[str, float]:
+def read_spaced(text: str, *, has_others: bool, training: str = "") -> dict[str, float]:
     """Return the pairs with only space in between, and the progress.
 
     Args:
         text: A line, without its pairs that have signs.
         has_others: Whether it has such pairs, to which the progress belongs.
+        training: What `training_scope` returns of the line.
 
     Example:
         >>> from workbench.programs.spaced_pairs import read_spaced
@@ -178,7 +196,7 @@ def read_spaced(text: str, *, has_others: bool) -> dict[str, float]:
             pairs = _pairs_of(part)
             if any(may_have_pairs(pair.name) and (progress or not pair.is_whole) for pair in pairs):
                 kept += pairs
-    names = with_training_named([pair.name for pair in kept])
+    names = with_training_named([pair.name for pair in kept], training)
     found = {name: pair.value for name, pair in zip(names, kept, strict=True)}
     return progress | found if found or has_others else {}
 
