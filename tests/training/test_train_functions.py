@@ -416,6 +416,24 @@ def test_what_is_returned_beside_a_reported_objective_costs_no_training(
     assert "not a number, so the score that the function reported counts" in note
 
 
+@pytest.mark.parametrize(
+    ("returned", "score"), [(0, 0.3), (0.0, 0.0), (np.int64(0), 0.0), (1, 1.0), ({"score": 0}, 0.0)]
+)
+def test_a_whole_zero_after_reports_is_an_exit_status(returned: Any, score: float, tmp_path: Path) -> None:
+    def train(config: dict[str, Any], report: Callable[..., bool]) -> Any:
+        report(score=0.3)
+        return returned
+
+    found = Notes(train, tmp_path)
+    assert (found.ended.state, found.ended.values) == ("complete", {"score": score})
+    assert len(found.notes) == (score == 0.3)
+
+
+def test_a_whole_zero_that_nothing_was_reported_before_is_the_result(tmp_path: Path) -> None:
+    found = Notes(lambda config, report: 0, tmp_path)
+    assert (found.ended.values, found.notes) == ({"score": 0.0}, [])
+
+
 @pytest.mark.parametrize("returned", [np.ma.masked, 1j, {"score": None}, {"score": False}])
 def test_what_is_returned_in_the_place_of_the_objective_does_not_let_an_earlier_report_win(
     returned: Any, tmp_path: Path

@@ -372,8 +372,8 @@ class Pairing:
             self.single_scores = "logits"
         if self.single_scores == "logits" and scores.requires_grad and _are_of_sigmoid(scores):
             raise ExperimentError(
-                f"{self.model} ends with a sigmoid, and {reader} takes its answers for logits: it would apply "
-                "another one, and every sample would count as class 1",
+                f"{self.model} ends with a sigmoid, and {reader} takes its answers for logits: it would "
+                "apply another one, and every sample would count as class 1",
                 field="model",
                 allowed="logits; or probabilities where the loss is binary_cross_entropy of "
                 "torch.nn.functional",
@@ -530,7 +530,7 @@ def _logits_of(probabilities: Tensor) -> Tensor:
 
 
 def _are_of_sigmoid(scores: Tensor) -> bool:
-    """Return whether scores that take part in a training are answers of a sigmoid, perhaps in another shape."""
+    """Return whether scores of a training are answers of a sigmoid, perhaps in another shape."""
     made_by = scores.grad_fn
     for _ in range(_MAX_RESHAPED):
         if made_by is None or _RESHAPES.match(made_by.name()) is None:

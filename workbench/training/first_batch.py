@@ -183,8 +183,8 @@ def _refuse_types(parts: Parts, inputs: Any, types: set[torch.dtype], error: Exc
         return
     [of_weights] = (str(dtype).removeprefix("torch.") for dtype in types)
     raise ExperimentError(
-        f"{parts.pairing.model} takes {of_weights}, and {parts.pairing.data} gives {describe_inputs(inputs)}: "
-        f"{type(error).__name__}: {first_line_of(error)}",
+        f"{parts.pairing.model} takes {of_weights}, and {parts.pairing.data} gives "
+        f"{describe_inputs(inputs)}: {type(error).__name__}: {first_line_of(error)}",
         field="data",
         allowed=f"inputs of type {of_weights}, the type of its weights",
         next_step="Convert the inputs in your data, with .float() or .astype(np.float32).",

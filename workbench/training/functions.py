@@ -264,8 +264,10 @@ class _Reporter:
             reported = sort_values(given)
         elif self._is_beside_the_result(returned):
             metric = self._objectives[0].metric
-            why = why_no_result(returned)
+            why = why_no_result(returned) or "the whole number 0 is taken for an exit status"
             message = f"{why}, so the {metric} that the function reported counts, not what it returned"
+            if _is_exit_status(returned):
+                message += "; return 0.0 if it is the result"
             self._attachments.note("returned", message)
             return
         else:
@@ -279,10 +281,12 @@ class _Reporter:
     def _is_beside_the_result(self, returned: Any) -> bool:
         """Return whether a value stands beside an objective that was reported, such as a model.
 
-        `return report(loss=...)` returns a boolean. A value that stands for a number and is none, such as a
-        masked one, is not beside the result.
+        `return report(loss=...)` returns a boolean, and a script that became a function ends with `return 0`.
+        A value that stands for a number and is none, such as a masked one, is not beside the result.
         """
         is_reported = self._objectives[0].metric in {**self._task.reported, **self._values}
+        if is_reported and _is_exit_status(returned):
+            return True
         if not is_reported or result_of(returned) is not None:
             return False
         judged = judge(returned)
@@ -355,6 +359,10 @@ class _Reporter:
                 "report.",
             )
         return step
+
+
+def _is_exit_status(returned: Any) -> bool:
+    return type(returned) is int and returned == 0
 
 
 def _arguments(
