@@ -16,7 +16,6 @@ from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, Seque
 from tests.builders.structured import Stream, numbers, weighted
 from workbench.data import Datasets, load
 from workbench.data.foreign import as_split
-from workbench.data.ordered import SampledSplit
 from workbench.data.preview import preview
 from workbench.errors import DataError, ExperimentError
 from workbench.training.source import Source, WorkerBatch
@@ -27,12 +26,12 @@ OPTIONS = {"samples_per_epoch": 7, "validation_samples": 4}
 def split(kind: str, num_samples: int) -> Any:
     """Return a split of the numbers below `num_samples`, which each worker makes for itself."""
     if kind == "stream":
-        return as_split(Stream(num_samples), {"samples_per_epoch": num_samples}, part="train", name="made")
+        return as_split(Stream(num_samples), {"samples_per_epoch": num_samples}, part="train", name="made")[0]
     if kind == "sampler":
-        return as_split(weighted(num_samples), {}, part="train", name="made")
+        return as_split(weighted(num_samples), {}, part="train", name="made")[0]
     pairs = numbers(num_samples)
     loader = DataLoader(pairs, shuffle=True, batch_size=3)
-    return as_split(loader if kind == "loader" else pairs, {}, part="train", name="made")
+    return as_split(loader if kind == "loader" else pairs, {}, part="train", name="made")[0]
 
 
 def read_epoch(
@@ -86,7 +85,7 @@ class Forgetful:
 
 
 def test_reading_a_stream_changes_no_random_numbers_of_the_training() -> None:
-    stream = as_split(Forgetful(), OPTIONS, part="train", name="made")
+    stream = as_split(Forgetful(), OPTIONS, part="train", name="made")[0]
     torch.manual_seed(1)
     random.seed(1)
     expected = torch.rand(3), random.random()
@@ -114,7 +113,7 @@ def test_a_stream_without_a_length_is_refused_by_the_option_that_is_missing() ->
 
 
 def test_validation_never_counts_a_sample_twice() -> None:
-    stream = as_split(Forgetful(), {"validation_samples": 6}, part="validation", name="made")
+    stream = as_split(Forgetful(), {"validation_samples": 6}, part="validation", name="made")[0]
     with pytest.raises(DataError, match="ended after 5 of 6 samples"):
         stream.batch(np.arange(6))
 
@@ -131,13 +130,13 @@ def test_validation_never_counts_a_sample_twice() -> None:
 def test_what_a_loader_decides_and_the_plan_decides_too_is_refused(settings: Any, problem: str) -> None:
     loader = DataLoader(numbers(4), **settings)
     with pytest.raises(DataError, match=problem):
-        as_split(loader, {}, part="train", name="made")
+        as_split(loader, {}, part="train", name="made")[0]
 
 
 def test_samples_of_different_lengths_are_refused_with_what_pads_them() -> None:
     samples = [(torch.zeros(2), 0), (torch.zeros(3), 1)]
     with pytest.raises(DataError, match="collate_fn pads them"):
-        as_split(samples, {}, part="train", name="made").batch(np.arange(2))
+        as_split(samples, {}, part="train", name="made")[0].batch(np.arange(2))
 
 
 def test_named_inputs_are_shown_by_name() -> None:
@@ -147,16 +146,3 @@ def test_named_inputs_are_shown_by_name() -> None:
     assert list(seen["samples"][0]["cells"]) == ["features", "labels", "name"]
     assert seen["samples"][0]["cells"]["features"].startswith("[6]: ")
     assert sum(seen["class_counts"]) == 50
-
-
-@pytest.mark.parametrize("settings", [{"drop_last": True}, {"worker_init_fn": print}])
-def test_arguments_of_a_loader_that_are_not_followed_are_refused_by_name(settings: dict[str, Any]) -> None:
-    loader = DataLoader([(1.0, 2.0)] * 4, batch_size=2, **settings)  # type: ignore[arg-type]
-    with pytest.raises(DataError, match=next(iter(settings))):
-        as_split(loader, {}, part="train", name="own")
-
-
-def test_the_generator_of_a_loader_that_shuffles_decides_the_order() -> None:
-    generator = torch.Generator()
-    loader = DataLoader([(1.0, 2.0)] * 4, shuffle=True, generator=generator)  # type: ignore[arg-type]
-    assert isinstance(as_split(loader, {}, part="train", name="own"), SampledSplit)

@@ -130,12 +130,12 @@ def epochs_of(split: Split, num_loaders: int, *, replicas: int = 1) -> list[list
 
 
 SPLITS: dict[str, Callable[[], Split]] = {
-    "data set": lambda: as_split(Noisy(), {}, part="train", name="d"),
+    "data set": lambda: as_split(Noisy(), {}, part="train", name="d")[0],
     "sampler": lambda: as_split(
         DataLoader(Noisy(), sampler=WeightedRandomSampler([1.0] * NUM_SAMPLES, 30)),
         {}, part="train", name="d",
-    ),
-    "stream": lambda: as_split(Stream(), {"samples_per_epoch": NUM_SAMPLES}, part="train", name="d"),
+    )[0],
+    "stream": lambda: as_split(Stream(), {"samples_per_epoch": NUM_SAMPLES}, part="train", name="d")[0],
     "arrays": lambda: ArraySplit(np.arange(NUM_SAMPLES * 2.0).reshape(-1, 2), np.arange(NUM_SAMPLES)),
 }  # fmt: skip
 

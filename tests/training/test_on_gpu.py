@@ -208,7 +208,7 @@ def test_a_process_whose_kernel_failed_serves_no_other_trial() -> None:
 def test_batches_of_several_inputs_come_from_loaders_onto_the_device_as_they_are() -> None:
     device = torch.device("cuda", 0)
     loaders = Loaders(1, device)
-    source = Source(as_split(Pairs(), {}, part="train", name="d"), device, loaders=loaders)
+    source = Source(as_split(Pairs(), {}, part="train", name="d")[0], device, loaders=loaders)
     try:
         batches = [WorkerBatch(source, np.arange(12), micro_batch=4)]
         read = [(inputs, targets) for batch in source.ahead(batches) for inputs, targets, _ in batch]

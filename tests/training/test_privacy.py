@@ -105,7 +105,7 @@ def renyi_epsilon(sigma: float, rate: float, num_steps: int, delta: float) -> fl
 
 def test_the_accountant_agrees_with_published_values_and_with_its_own_inverse() -> None:
     training = Training(epochs=100, private={"epsilon": 2.0})  # type: ignore[arg-type]
-    budget = privacy_budget(training, num_samples=60_000, global_batch=600)
+    budget = privacy_budget(training, num_samples=60_000, global_batch=600, num_steps=100 * 100)
     assert budget is not None
     assert budget.spent_epsilon(100 * 100) == pytest.approx(2.0, abs=0.01)
     assert budget.spent_epsilon(100) < budget.spent_epsilon(5000) < 2.0

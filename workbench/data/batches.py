@@ -1,7 +1,8 @@
 """Which samples make which batch: pure functions of (seed, epoch), so that any process can recompute them.
 
 An epoch is one permutation of the samples, cut into global batches; a global batch is cut into one
-contiguous part for each worker. Nothing is dropped and nothing is repeated, the last batch is smaller.
+contiguous part for each worker. Nothing is repeated; the last batch is smaller, or dropped where a DataLoader
+of the user's states that.
 """
 
 from __future__ import annotations
@@ -47,9 +48,9 @@ def epoch_indices(
     return np.argsort(begins[groups.of_sample] + rng.uniform(0, groups.num_at_once - 1, num_samples))
 
 
-def num_batches(num_samples: int, global_batch: int) -> int:
-    """Return the number of global batches in an epoch, including the last, smaller one."""
-    return -(-num_samples // global_batch)
+def num_batches(num_samples: int, global_batch: int, *, drops_last: bool = False) -> int:
+    """Return the number of global batches in an epoch, with the last, smaller one unless it is dropped."""
+    return num_samples // global_batch if drops_last else -(-num_samples // global_batch)
 
 
 def global_batches(
@@ -61,6 +62,7 @@ def global_batches(
     shuffle: bool,
     start: int = 0,
     groups: Groups | None = None,
+    drops_last: bool = False,
 ) -> Iterator[Indices]:
     """Walk through the global batches of an epoch.
 
@@ -72,12 +74,14 @@ def global_batches(
         shuffle: Whether the epoch has a random order.
         start: Number of batches completed before an interruption.
         groups: Samples that should be visited near each other.
+        drops_last: Whether a last batch that is smaller is left out.
 
     Yields:
         The indices of each batch.
     """
     order = epoch_indices(num_samples, epoch=epoch, seed=seed, shuffle=shuffle, groups=groups)
-    for first in range(start * global_batch, num_samples, global_batch):
+    num = num_batches(num_samples, global_batch, drops_last=drops_last)
+    for first in range(start * global_batch, num * global_batch, global_batch):
         yield order[first : first + global_batch]
 
 

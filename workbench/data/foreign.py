@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from workbench.data.collating import collate, inputs_and_targets
-from workbench.data.ordered import Collate, SampledSplit, StreamSplit
+from workbench.data.loader_arguments import PLAIN, LoaderArguments, arguments_of
+from workbench.data.ordered import Collate, SampledSplit, SharedGenerator, StreamSplit
 from workbench.data.splits import MapSplit, Split
 from workbench.errors import DataError, ExperimentError
 
@@ -19,42 +20,84 @@ _TABLES = ("DataFrame", "Series", "LazyFrame", "Table", "RecordBatch")
 _LENGTHS = {"train": "samples_per_epoch", "validation": "validation_samples", "test": "test_samples"}
 
 
-def as_split(dataset: Any, options: Mapping[str, Any], *, part: str, name: str) -> Split:
-    """Return a data set as a split.
+def as_split(
+    dataset: Any, options: Mapping[str, Any], *, part: str, name: str
+) -> tuple[Split, LoaderArguments]:
+    """Return a data set as a split, and what a DataLoader around it states.
 
     Args:
         dataset: A split; a map-style or iterable data set of torch or Hugging Face; a plain sequence; or a
-            `torch.utils.data.DataLoader`, of which data set, sampler and `collate_fn` are used. How many
-            samples make a batch is left to the plan.
+            `torch.utils.data.DataLoader`; see `loader_arguments` for what its arguments mean.
         options: The options of the data, for the length of a stream that does not know its own.
         part: train, validation or test.
         name: Name of the data, for messages.
 
+    Returns:
+        The split, without the last batch of an evaluation where the loader drops it; and the arguments.
+
     Raises:
-        DataError: If it is something else, or has no samples.
+        DataError: If it is something else, or has no samples, or an argument of a loader is not followed.
         ExperimentError: If the length of a stream is missing.
     """
-    _refuse_tables(dataset, f"{part} of {name}")
+    whose = f"{part} of {name}"
+    _refuse_tables(dataset, whose)
     torch_data = sys.modules.get("torch.utils.data")
     gather: Collate = collate
+    arguments, sampler = PLAIN, None
     if torch_data is not None and isinstance(dataset, torch_data.DataLoader):
-        _refuse_ignored(dataset, f"{part} of {name}")
-        gather = _gathering(dataset.collate_fn, torch_data)
-        own_order = _sampler_of(dataset, torch_data, f"{part} of {name}")
-        dataset = dataset.dataset
-        if own_order is not None:
-            return _with_samples(SampledSplit(dataset, own_order, gather), f"{part} of {name}")
+        loader = dataset
+        arguments, sampler = arguments_of(loader, torch_data, whose)
+        gather = _gathering(loader.collate_fn, torch_data)
+        dataset = loader.dataset
+        if sampler is not None:
+            num_used = _num_used(len(sampler), arguments, part, whose)
+            generator = _shared_generator(loader, sampler)
+            split: Split = SampledSplit(dataset, sampler, gather, num_samples=num_used, shared=generator)
+            return _with_samples(split, whose), arguments
     is_stream = torch_data is not None and isinstance(dataset, torch_data.IterableDataset)
     if is_stream or not (hasattr(dataset, "__getitem__") or hasattr(dataset, "batch")):
-        return _stream(dataset, options, gather, part=part, name=name)
+        length = _length_of_stream(dataset, options, part=part, name=name)
+        num_used = _num_used(length, arguments, part, whose)
+        return StreamSplit(dataset, num_used, gather, repeats=part == "train"), arguments
     if not hasattr(dataset, "__len__"):
         raise DataError(
-            f"{part} of {name} is an object of type {type(dataset).__name__} without a length", field="data",
+            f"{whose} is an object of type {type(dataset).__name__} without a length",
+            field="data",
             next_step="Give it __len__, or make it iterable without __getitem__.",
-        )  # fmt: skip
+        )
+    num_used = _num_used(len(dataset), arguments, part, whose)
+    if num_used < len(dataset):
+        assert torch_data is not None
+        dataset = torch_data.Subset(dataset, range(num_used))
     # Some map-style data sets have a method `batch` that means something else.
     split = MapSplit(dataset, gather) if hasattr(dataset, "__getitem__") else cast(Split, dataset)
-    return _with_samples(split, f"{part} of {name}")
+    return _with_samples(split, whose), arguments
+
+
+def _num_used(num_samples: int, arguments: LoaderArguments, part: str, whose: str) -> int:
+    """Return how many samples there are without the last batch of an evaluation, where that is dropped.
+
+    It follows from the size of the loader's batches: with that of the plan, two trials would be judged on
+    different samples.
+    """
+    if part == "train" or not arguments.drops_last or num_samples == 0:
+        return num_samples
+    assert arguments.batch_size is not None
+    num_used = num_samples // arguments.batch_size * arguments.batch_size
+    if num_used == 0:
+        raise DataError(
+            f"{whose} has drop_last=True, and its {num_samples} samples make no batch of "
+            f"{arguments.batch_size}",
+            field="data",
+            next_step="Leave drop_last out, or use a smaller batch_size.",
+        )
+    return num_used
+
+
+def _shared_generator(loader: Any, sampler: Any) -> Any:
+    """Return the generator that a loader draws a seed from before its sampler draws an epoch, if it does."""
+    shared = loader.generator if loader.generator is getattr(sampler, "generator", None) else None
+    return None if shared is None else SharedGenerator(shared, loader.persistent_workers)
 
 
 def _refuse_tables(dataset: Any, whose: str) -> None:
@@ -75,7 +118,7 @@ def _with_samples(split: Split, whose: str) -> Split:
     return split
 
 
-def _stream(dataset: Any, options: Mapping[str, Any], gather: Collate, *, part: str, name: str) -> Split:
+def _length_of_stream(dataset: Any, options: Mapping[str, Any], *, part: str, name: str) -> int:
     if not hasattr(dataset, "__iter__") or iter(dataset) is dataset:
         raise DataError(
             f"{part} of {name} is an object of type {type(dataset).__name__}",
@@ -94,53 +137,7 @@ def _stream(dataset: Any, options: Mapping[str, Any], gather: Collate, *, part: 
         raise ExperimentError(
             f"{length!r} is not a number of samples", field=f"data.{option}", allowed=">= 1"
         )
-    return StreamSplit(dataset, length, gather, repeats=part == "train")
-
-
-def _refuse_ignored(loader: Any, whose: str) -> None:
-    """Refuse arguments of a loader that would change the training and are not followed."""
-    if loader.drop_last:
-        raise DataError(
-            f"{whose} has drop_last=True, but every sample is used: the last batch of an epoch is smaller",
-            field="data",
-            next_step="Leave drop_last out. To use fewer samples, leave them out of the data set.",
-        )  # fmt: skip
-    if loader.worker_init_fn is not None:
-        raise DataError(
-            f"{whose} has a worker_init_fn, but processes of the workbench load samples (plan.loaders)",
-            field="data", next_step="Leave it out, and do its work in __getitem__: the generators of Python, "
-            "numpy and torch are seeded for each sample.",
-        )  # fmt: skip
-
-
-def _sampler_of(loader: Any, torch_data: Any, whose: str) -> Any:
-    """Return the sampler of a loader where it does more than to shuffle or to count."""
-    if isinstance(loader.dataset, torch_data.IterableDataset):
-        return None
-    if loader.batch_sampler is not None and type(loader.batch_sampler) is not torch_data.BatchSampler:
-        raise DataError(
-            f"{whose} has a batch_sampler of type {type(loader.batch_sampler).__name__}, "
-            "and the plan decides which samples make a batch",
-            field="data", next_step="Give the DataLoader a sampler instead, which orders the samples.",
-        )  # fmt: skip
-    if loader.batch_sampler is None:
-        raise DataError(
-            f"{whose} makes no batches (batch_size=None), and the plan decides which samples make a batch",
-            field="data", next_step="Return the data set itself.",
-        )  # fmt: skip
-    sampler = loader.sampler
-    if isinstance(sampler, torch_data.DistributedSampler):
-        raise DataError(
-            f"{whose} has a DistributedSampler, but each worker is given its part of a batch by the plan",
-            field="data", next_step="Leave the sampler out, or use one for all samples.",
-        )  # fmt: skip
-    is_plain = type(sampler) is torch_data.SequentialSampler or (
-        type(sampler) is torch_data.RandomSampler
-        and sampler.generator is None
-        and not sampler.replacement
-        and sampler.num_samples == len(loader.dataset)
-    )
-    return None if is_plain else sampler
+    return length
 
 
 def _gathering(collate_fn: Callable[[Any], Any], torch_data: Any) -> Collate:

@@ -7,8 +7,10 @@ takes the positions that are its own, so no sample is lost or seen twice, whatev
 from __future__ import annotations
 
 import itertools
+import random
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -34,37 +36,90 @@ class OrderedSplit(Protocol):
         ...
 
 
+class SharedGenerator(NamedTuple):
+    """A generator of torch that a DataLoader shares with its sampler."""
+
+    generator: Any
+    is_drawn_once: bool
+    """Whether the loader draws its own number before the first epoch only, not before each."""
+
+    def draw(self, epoch: int) -> None:
+        """Draw the number that a DataLoader draws before its sampler begins an epoch."""
+        if epoch == 0 or not self.is_drawn_once:
+            torch = sys.modules["torch"]
+            torch.empty((), dtype=torch.int64).random_(generator=self.generator)
+
+
 class SampledSplit:
     """A map-style data set in the order of a sampler, which may leave out and repeat samples."""
 
     draws_samples = True
 
-    def __init__(self, dataset: Any, sampler: Iterable[int], gather: Collate = collate) -> None:
+    def __init__(
+        self,
+        dataset: Any,
+        sampler: Iterable[int],
+        gather: Collate = collate,
+        *,
+        num_samples: int | None = None,
+        shared: SharedGenerator | None = None,
+    ) -> None:
         """Take over a sampler of a known length.
 
         Args:
             dataset: Samples by number.
-            sampler: Yields the numbers of an epoch. It draws from torch's, numpy's or Python's generator or
-                from its own `generator`, each of which is seeded here; `set_epoch` is called if there is one.
+            sampler: Yields the numbers of an epoch. What it draws from torch's, numpy's or Python's generator
+                follows from the seed and the epoch. Generators that it holds itself go on from epoch to
+                epoch, as in a loop of torch. `set_epoch` is called if there is one.
             gather: From samples to a batch.
+            num_samples: How many of its numbers are used, the first ones; None for all.
+            shared: Its generator, if the DataLoader draws from it, too.
         """
         self._dataset, self._sampler, self._gather = dataset, sampler, gather
+        self._shared = shared
         self._order: list[int] | None = None
-        self._length = len(sampler)  # type: ignore[arg-type]
+        self._stated: int = len(sampler)  # type: ignore[arg-type]
+        self._num_samples = self._stated if num_samples is None else num_samples
+        self._generators = OwnGenerators(sampler)
+        self._num_drawn = 0
+        self._begun: tuple[int, int] | None = None
 
     def __len__(self) -> int:
-        return self._length
+        return self._num_samples
 
     def begin(self, epoch: int, seed: int) -> None:
         """Draw the order of an epoch; see OrderedSplit."""
-        with RandomStates(seed_of(seed, epoch)).in_use():
-            _prepare(self._sampler, epoch, seed)
-            self._order = [int(number) for number in self._sampler]
-        if len(self._order) != self._length:
+        key = (epoch, 0 if self._generators else seed)
+        if self._begun == key:
+            return
+        if not self._generators:
+            with RandomStates(seed_of(seed, epoch)).in_use():
+                self._order = self._drawn(epoch)
+        else:
+            self._follow(epoch, seed)
+        self._begun = key
+
+    def _follow(self, epoch: int, seed: int) -> None:
+        """Draw the orders of all epochs up to one, since each begins where the generators were left."""
+        if self._num_drawn > epoch:
+            self._generators.restart()
+            self._num_drawn = 0
+        while self._num_drawn <= epoch:
+            with RandomStates(seed_of(seed, self._num_drawn)).in_use():
+                if self._shared is not None:
+                    self._shared.draw(self._num_drawn)
+                self._order = self._drawn(self._num_drawn)
+            self._num_drawn += 1
+
+    def _drawn(self, epoch: int) -> list[int]:
+        _set_epoch(self._sampler, epoch)
+        order = [int(number) for number in self._sampler]
+        if len(order) != self._stated:
             raise DataError(
-                f"the sampler yielded {len(self._order)} numbers and states a length of {self._length}",
+                f"the sampler yielded {len(order)} numbers and states a length of {self._stated}",
                 field="data",
             )
+        return order
 
     def batch(self, indices: np.ndarray, *, before_sample: BeforeSample | None = None) -> tuple[Any, Any]:
         """Return the samples at some positions of the epoch as one batch; see MapSplit.batch."""
@@ -99,6 +154,7 @@ class StreamSplit:
         self._dataset, self._num_samples, self._gather = dataset, num_samples, gather
         self._epoch, self._seed = 0, 0
         self._random = RandomStates(0)
+        self._generators = OwnGenerators(dataset)
         self._reader: Iterator[Any] | None = None
         self._position = 0
 
@@ -114,6 +170,7 @@ class StreamSplit:
         """Return the samples at rising positions of the epoch as one batch; a repeated one is read once."""
         if self._reader is None or int(indices[0]) < self._position:
             self._random = RandomStates(seed_of(self._seed, self._epoch))
+            self._generators.restart(self._epoch)
             self._reader, self._position = self._read(), 0
         samples = []
         with self._random.in_use():
@@ -127,7 +184,7 @@ class StreamSplit:
 
     def _read(self) -> Iterator[Any]:
         while True:
-            _prepare(self._dataset, self._epoch, self._seed)
+            _set_epoch(self._dataset, self._epoch)
             num_read = 0
             for num_read, sample in enumerate(self._dataset, start=1):  # noqa: B007
                 yield sample
@@ -138,10 +195,63 @@ class StreamSplit:
                 )  # fmt: skip
 
 
-def _prepare(source: Any, epoch: int, seed: int) -> None:
-    """Let a sampler or a data set know the epoch, and seed a generator that it holds."""
-    generator: Any = getattr(source, "generator", None)
-    if hasattr(generator, "manual_seed"):
-        generator.manual_seed(seed_of(seed, epoch))
+class OwnGenerators:
+    """The generators that a sampler or a data set holds, and the states in which they came."""
+
+    def __init__(self, owner: Any) -> None:
+        """Look for generators among the attributes of `owner`, and remember their states."""
+        found = vars(owner).values() if hasattr(owner, "__dict__") else ()
+        self._generators = [(each, *_access(each)) for each in found if _access(each)]
+        self._first = [read(each) for each, read, _ in self._generators]
+
+    def __bool__(self) -> bool:
+        return bool(self._generators)
+
+    def restart(self, epoch: int = 0) -> None:
+        """Set the states in which the generators came, or others that follow from these.
+
+        Args:
+            epoch: Which epoch begins; that of a stream cannot be reached by drawing all the earlier ones.
+        """
+        for (generator, _, write), state in zip(self._generators, self._first, strict=True):
+            write(generator, state)
+            if epoch:
+                _reseed(generator, epoch)
+
+
+def _access(value: Any) -> tuple[Callable[[Any], Any], Callable[[Any, Any], Any]] | None:
+    """Return how the state of a generator is read and written; None if a value is none."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.Generator):
+        return torch.Generator.get_state, torch.Generator.set_state
+    if isinstance(value, random.Random):
+        return random.Random.getstate, random.Random.setstate
+    if isinstance(value, np.random.RandomState):
+        return lambda each: each.get_state(), lambda each, state: each.set_state(state)
+    if isinstance(value, np.random.Generator):
+        return lambda each: each.bit_generator.state, _set_bits
+    return None
+
+
+def _set_bits(generator: Any, state: Any) -> None:
+    generator.bit_generator.state = state
+
+
+def _reseed(generator: Any, epoch: int) -> None:
+    """Give a generator a seed that follows from the state that it has and an epoch."""
+    if isinstance(generator, random.Random):
+        generator.seed(seed_of(generator.getrandbits(32), epoch))
+    elif isinstance(generator, np.random.RandomState):
+        generator.seed(seed_of(int(generator.randint(2**31)), epoch) % 2**32)
+    elif isinstance(generator, np.random.Generator):
+        drawn = int(generator.integers(2**31))
+        kind = type(generator.bit_generator)
+        generator.bit_generator.state = kind(seed_of(drawn, epoch)).state
+    else:
+        generator.manual_seed(seed_of(generator.initial_seed() % 2**63, epoch))
+
+
+def _set_epoch(source: Any, epoch: int) -> None:
+    """Let a sampler or a data set know the epoch."""
     if callable(getattr(source, "set_epoch", None)):
         source.set_epoch(epoch)

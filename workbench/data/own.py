@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from workbench.data.collating import leaves
 from workbench.data.foreign import as_split
+from workbench.data.loader_arguments import LoaderArguments
 from workbench.data.splits import Datasets, Split, Task
 from workbench.errors import DataError, ExperimentError
 from workbench.experiment.refusals import refusal
@@ -56,7 +57,7 @@ def load_own(
     returned = function(dict(options), **seeds)
     if isinstance(returned, Datasets):
         return returned
-    splits = _as_splits(returned, options, name)
+    splits, loading = _as_splits(returned, options, name)
     description = _describe(options, name)
     inputs, targets = _first_batch(splits[0], name)
     return Datasets(
@@ -70,6 +71,7 @@ def load_own(
         vocabulary_size=description.vocabulary_size,
         class_names=description.class_names,
         target_shape=tuple(targets.shape[1:]) if description.task == "detection" else (),
+        loading=loading,
     )
 
 
@@ -99,15 +101,21 @@ def _check_callable(
         ) from error  # fmt: skip
 
 
-def _as_splits(returned: Any, options: Mapping[str, Any], name: str) -> list[Split]:
+def _as_splits(
+    returned: Any, options: Mapping[str, Any], name: str
+) -> tuple[list[Split], dict[str, LoaderArguments]]:
     if not isinstance(returned, tuple | list) or len(returned) not in (2, 3):
         raise DataError(
             f"{name} returned an object of type {type(returned).__name__}",
             field="data",
             allowed="Datasets, or a pair (train, validation) of data sets or DataLoaders",
         )
-    parts = zip(("train", "validation", "test"), returned, strict=False)
-    return [as_split(dataset, options, part=part, name=name) for part, dataset in parts]
+    parts = ("train", "validation", "test")[: len(returned)]
+    found = [
+        as_split(dataset, options, part=part, name=name)
+        for part, dataset in zip(parts, returned, strict=True)
+    ]
+    return [split for split, _ in found], dict(zip(parts, (each for _, each in found), strict=True))
 
 
 def _describe(options: Mapping[str, Any], name: str) -> Description:

@@ -6,13 +6,14 @@ returned; several inputs are a tuple, named ones a mapping. Moving them to a dev
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 
 from workbench.data.collating import collate
+from workbench.data.loader_arguments import PLAIN, LoaderArguments
 from workbench.errors import DataError
 
 Task = Literal["classification", "regression", "language_model", "detection", "other"]
@@ -155,6 +156,7 @@ class Datasets:
         owners: The client that holds each sample of train and of validation, by number from 0, where the data
             name the clients of a federation.
         target_scale: What the numbers to predict were divided by, in their unit; 1 where they keep it.
+        loading: What DataLoaders of the user's state about train, validation and test, by part.
     """
 
     name: str
@@ -170,6 +172,12 @@ class Datasets:
     token_names: tuple[str, ...] = field(default=(), repr=False)
     owners: tuple[np.ndarray, np.ndarray] | None = field(default=None, repr=False)
     target_scale: float = 1.0
+    loading: Mapping[str, LoaderArguments] = field(default_factory=dict, repr=False)
+
+    @property
+    def order(self) -> LoaderArguments:
+        """How an epoch of training walks through the samples."""
+        return self.loading.get("train", PLAIN)
 
 
 def split_indices(

@@ -139,6 +139,7 @@ def resolve(
     num_train_samples: int | None = None,
     hardware: Hardware | None = None,
     decided: PartialPlan = _NOTHING,
+    num_loaders: int = 0,
 ) -> TrialSettings:
     """Answer every open question about one trial.
 
@@ -148,6 +149,7 @@ def resolve(
         num_train_samples: Samples to train on; None where that is not known yet.
         hardware: As in `resolve_plan`.
         decided: What is decided of the plan; it takes precedence over experiment and configuration.
+        num_loaders: Processes with which the user's own loaders load, used where nothing else decides it.
 
     Returns:
         The settings.
@@ -160,6 +162,8 @@ def resolve(
     check_averaging(training)
     federated = federated_with(experiment, params)
     written = _override(experiment.plan, "plan", params).decided | decided
+    if num_loaders and federated is None:  # clients are too small to be read ahead
+        written = PartialPlan.of(loaders=num_loaders) | written
     plan = resolve_plan(
         training,
         # A client is trained by one worker, whose steps no other worker shares.

@@ -23,7 +23,6 @@ from workbench.probes.peak_memory import PeakMemory
 from workbench.strategies.strategy import Probeable, Worker
 from workbench.training.assembly import Parts
 from workbench.training.evaluation import measure_own
-from workbench.training.loaders import BATCHES_AHEAD
 from workbench.training.source import Source, WorkerBatch
 
 MIN_STEPS = 3
@@ -50,7 +49,8 @@ class TimedSteps:
         plan = parts.settings.plan
         self._has_loaders = plan.loaders > 0
         # Steps until loaders hold neither less nor more ready than they will later.
-        self._num_settling = -(-BATCHES_AHEAD * plan.loaders // plan.accumulation)
+        num_ahead = 0 if parts.loaders is None else parts.loaders.batches_ahead * plan.loaders
+        self._num_settling = -(-num_ahead // plan.accumulation)
 
     @property
     def can_step_alone(self) -> bool:

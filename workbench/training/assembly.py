@@ -21,6 +21,7 @@ from workbench.data import Datasets, Split
 from workbench.data.augmentation import augmented
 from workbench.data.batches import num_batches
 from workbench.data.known_targets import known_targets
+from workbench.data.ordered import OrderedSplit
 from workbench.errors import ExperimentError
 from workbench.exchanges.exchange import exchange_of
 from workbench.experiment import Component, Experiment, Objective, Training
@@ -127,7 +128,15 @@ def assemble(task: TrialTask, worker: Worker, profiler: StepProfiler | None = No
         check_compiler(field_of("plan", "compile", task.params))
     profiler = profiler or StepProfiler(device.type)
     exchange = exchange_of(settings.plan, worker.num_replicas)
-    privacy = privacy_budget(settings.training, len(datasets.train), settings.plan.global_batch)
+    steps_per_epoch = _steps_per_epoch(settings, datasets)
+    privacy = privacy_budget(
+        settings.training,
+        len(datasets.train),
+        settings.plan.global_batch,
+        num_steps=steps_per_epoch * settings.training.epochs,
+    )
+    if privacy is not None:
+        _refuse_own_order(datasets)
     pairing = pairing_of(experiment, datasets)
     steps = step_settings(
         experiment, settings, datasets, pairing, mark=profiler.mark, exchange=exchange,
@@ -143,7 +152,7 @@ def assemble(task: TrialTask, worker: Worker, profiler: StepProfiler | None = No
     assert isinstance(loss, DividedLoss)
     if known is not None:
         metrics["loss"] = dataclasses.replace(metrics["loss"], measure=loss.measure)  # type: ignore[call-arg]
-    schedule = _schedule(experiment, settings, len(datasets.train), metrics, worker)
+    schedule = _schedule(experiment, settings, steps_per_epoch, metrics, worker)
     where = field_of("training", "optimizer", task.params)
     strategy.setup(model, optimizer_factory(settings.training, settings.lr, field=where), worker)
     # Replicas and stages begin with the same weights but must not drop the same units; tensor parts must.
@@ -192,7 +201,7 @@ def step_settings(
         **others: Fields of the result that follow from neither.
     """
     training, groups = settings.training, settings.training.parameter_groups
-    steps_per_epoch = num_batches(len(datasets.train), settings.plan.global_batch)
+    steps_per_epoch = _steps_per_epoch(settings, datasets)
     return StepSettings(
         loss=loss_of(experiment, datasets, pairing),
         precision=settings.plan.precision,
@@ -216,6 +225,26 @@ def step_settings(
     )
 
 
+def _steps_per_epoch(settings: TrialSettings, datasets: Datasets) -> int:
+    """Return the number of optimizer steps in an epoch."""
+    drops_last = datasets.order.drops_last
+    return num_batches(len(datasets.train), settings.plan.global_batch, drops_last=drops_last)
+
+
+def _refuse_own_order(datasets: Datasets) -> None:
+    """Refuse a private training of samples that a sampler or a stream chooses.
+
+    Raises:
+        ExperimentError: If one does: the promise rests on steps that take each sample with one probability.
+    """
+    if isinstance(datasets.train, OrderedSplit):
+        raise ExperimentError(
+            "a private training draws the samples of each step, and train has a sampler or is a stream",
+            field="training.private",
+            next_step="Give train as a data set that is indexed by sample number, without a sampler.",
+        )
+
+
 def _few_samples(split: Split) -> Any:
     """Return the inputs of two samples, on the CPU."""
     source = Source(split, torch.device("cpu"))
@@ -234,14 +263,13 @@ def _average(training: Training, steps_per_epoch: int) -> Callable[[nn.Module], 
 def _schedule(
     experiment: Experiment,
     settings: TrialSettings,
-    num_samples: int,
+    steps_per_epoch: int,
     metrics: Mapping[str, AnyMetric],
     worker: Worker,
 ) -> Schedule:
     training = settings.training
     # In a federation the rate changes with the rounds: each client takes another number of steps.
-    is_federated = settings.federated is not None
-    steps_per_epoch = 1 if is_federated else num_batches(num_samples, settings.plan.global_batch)
+    steps_per_epoch = 1 if settings.federated is not None else steps_per_epoch
     total_steps = steps_per_epoch * training.epochs
     length = Length(
         total_steps,
@@ -272,10 +300,15 @@ def trial_settings(task: TrialTask, device: torch.device, datasets: Datasets) ->
     """
     has_gpu = device.type == "cuda"
     has_bf16 = has_gpu and torch.cuda.is_bf16_supported(including_emulation=False)
+    num_loaders = max((each.num_workers for each in datasets.loading.values()), default=0)
     return resolve(
-        task.experiment, task.params, num_train_samples=len(datasets.train),
-        hardware=Hardware(has_gpu, has_bf16), decided=task.plan,
-    )  # fmt: skip
+        task.experiment,
+        task.params,
+        num_train_samples=len(datasets.train),
+        hardware=Hardware(has_gpu, has_bf16),
+        decided=task.plan,
+        num_loaders=num_loaders,
+    )
 
 
 def build_trial_model(

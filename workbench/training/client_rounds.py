@@ -147,7 +147,8 @@ class Rounds:
         for step in range(num_steps):
             local_epoch, place = divmod(step, per_epoch)
             if place == 0:
-                order = np.random.default_rng([seed, local_epoch]).permutation(shard)
+                if not self._parts.datasets.order.keeps_order:
+                    order = np.random.default_rng([seed, local_epoch]).permutation(shard)
                 train.epoch, train.seed = number * federated.local_epochs + local_epoch, self._seed
             indices = order[place * settings.step_batch : (place + 1) * settings.step_batch]
             batch = WorkerBatch(train, indices, micro_batch=settings.plan.micro_batch)

@@ -47,6 +47,13 @@ def clients_of(datasets: Datasets, federated: Federated, seed: int) -> Clients:
             "samples that come in an order of their own cannot be divided among clients", field="data",
             next_step="Give a data set that is indexed by sample number, or remove the section federated.",
         )  # fmt: skip
+    if datasets.order.drops_last:
+        raise ExperimentError(
+            "the DataLoader of train has drop_last=True, but clients use all their samples: a last batch of "
+            "theirs is smaller",
+            field="data",
+            next_step="Leave drop_last out, or remove the section federated.",
+        )
     splits = {_TRAIN: datasets.train, _VALIDATION: datasets.validation}
     if federated.partition == "owners":
         return _owned(datasets, federated.clients)

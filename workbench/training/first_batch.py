@@ -103,24 +103,27 @@ def _refuse_single_samples(parts: Parts) -> None:
     if settings.federated is not None or parts.privacy is not None:
         return  # whose batches are drawn otherwise
     replicas, micro_batch = parts.worker.num_replicas, settings.plan.micro_batch
-    if not _has_single(num_samples, settings.step_batch, replicas, micro_batch):
+    drops_last = parts.datasets.order.drops_last
+    if not _has_single(num_samples, settings.step_batch, replicas, micro_batch, drops_last):
         return
     other = next(
         size
         for size in itertools.count(settings.step_batch + 1)
-        if not _has_single(num_samples, size, replicas, size)
+        if not _has_single(num_samples, size, replicas, size, drops_last)
     )
     raise ExperimentError(
         f"with {num_samples:,} samples in batches of {settings.step_batch:,}, a worker gets a single sample "
         "at once, and batch normalisation needs two",
         field="training.global_batch",
-        next_step=f"Use another batch, such as {other:,}, or one sample more or less.",
+        next_step=f"Use another batch, such as {other:,}, or one sample more or less. A DataLoader with "
+        "drop_last=True leaves out the last batch of an epoch where that is smaller.",
     )
 
 
-def _has_single(num_samples: int, batch: int, num_replicas: int, micro_batch: int) -> bool:
+def _has_single(num_samples: int, batch: int, num_replicas: int, micro_batch: int, drops_last: bool) -> bool:
     """Return whether a step of an epoch has a part of one sample."""
-    for size in {min(batch, num_samples), num_samples % batch} - {0}:
+    last = 0 if drops_last else num_samples % batch
+    for size in {min(batch, num_samples), last} - {0}:
         for replica in range(num_replicas):
             own = len(worker_part(np.arange(size), replica, num_replicas))
             if own and (own % micro_batch == 1 or micro_batch == 1):

@@ -12,24 +12,25 @@ import functools
 import gc
 import traceback
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, get_worker_info
 
 from workbench.data import Split
 from workbench.data.draws import Draws
+from workbench.data.loader_arguments import LoaderArguments
 from workbench.data.ordered import OrderedSplit, StreamSplit
 from workbench.errors import DataError, WorkbenchError, first_line_of
 from workbench.models.calls import map_tensors
 
 _GRACE_S = 5.0
 BATCHES_AHEAD = 2
-"""Micro batches that each process holds ready at most."""
+"""Micro batches that each process holds ready at most, where the user's own loaders state no number."""
 
 
 class Wanted(NamedTuple):
@@ -68,13 +69,21 @@ class Loading:
 class Loaders:
     """The loader processes of one worker of a trial; none before the first batch is wanted."""
 
-    def __init__(self, num: int, device: torch.device) -> None:
+    def __init__(
+        self, num: int, device: torch.device, arguments: Mapping[str, LoaderArguments] | None = None
+    ) -> None:
         """Prepare.
 
         Args:
             num: How many processes, at least 1.
             device: Where the batches will be needed; for a GPU they are put into pinned memory.
+            arguments: What the user's own loaders state, by part. All parts share the processes, so that
+                the largest number counts.
         """
+        self._arguments = arguments or {}
+        given = [each.prefetch_factor for each in self._arguments.values() if each.prefetch_factor]
+        self.batches_ahead = max(given, default=BATCHES_AHEAD)
+        """Micro batches that each process holds ready at most."""
         self._num = num
         self._pins = device.type == "cuda"
         self._splits: dict[str, Split] = {}
@@ -125,11 +134,12 @@ class Loaders:
             batch_size=None,
             sampler=_Sampler(lambda: self._wanted),  # type: ignore[arg-type]
             num_workers=1 if is_stream else self._num,
-            prefetch_factor=BATCHES_AHEAD,
+            prefetch_factor=self.batches_ahead,
+            timeout=max((each.timeout_s for each in self._arguments.values()), default=0.0),
             persistent_workers=True,
             pin_memory=self._pins,
             collate_fn=_unchanged,
-            worker_init_fn=_begin,
+            worker_init_fn=functools.partial(_begin, arguments=list(self._arguments.values())),
             multiprocessing_context="fork",
             generator=torch.Generator(),  # torch's own would be drawn from, which dropout follows
         )
@@ -145,7 +155,14 @@ def named_losses() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        if "DataLoader worker" not in str(error):
+        if "DataLoader timed out" in str(error):
+            raise DataError(
+                f"a batch took longer than the timeout of the DataLoader: {error}",
+                field="data",
+                next_step="Allow more time, or look for what __getitem__ waits for.",
+            ) from error
+        # An error of the user's worker_init_fn names the process, too, and says by itself what is wrong.
+        if "DataLoader worker" not in str(error) or str(error).startswith("Caught "):
             raise
         raise _lost(error) from error
 
@@ -242,9 +259,19 @@ def _unchanged(batch: Any) -> Any:
     return batch
 
 
-def _begin(_number: int) -> None:
-    """Leave alone what the process has from its parent: it is neither copied nor ended here."""
+def _begin(number: int, *, arguments: Sequence[LoaderArguments]) -> None:
+    """Leave alone what the process has from its parent, and let the user's functions prepare it.
+
+    What was there before the fork is neither copied nor ended here.
+    """
     gc.freeze()
+    here: Any = get_worker_info()
+    reader = here.dataset
+    for each in arguments:
+        if each.worker_init is not None:
+            object.__setattr__(here, "dataset", each.dataset)  # torch's own way refuses to set it
+            each.worker_init(number)
+    object.__setattr__(here, "dataset", reader)
 
 
 def _innermost(split: Split) -> Any:

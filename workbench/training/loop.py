@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from workbench.artifacts import Artifacts
-from workbench.data.batches import num_batches
+from workbench.data.loader_arguments import notes_on
 from workbench.errors import ExperimentError
 from workbench.events import CheckpointSaved, Event, Noted, TrialPlanned, TrialReported
 from workbench.exchanges.capabilities import capabilities_of as exchange_capabilities
@@ -112,12 +112,13 @@ class _Loop:
         self._compiles = settings.plan.compile == "default"
         self._num_compiled = num_compiled() if self._compiles else 0
         self._compile_s: float | None = None
-        self._steps_per_epoch = num_batches(len(parts.train), settings.plan.global_batch)
+        self._steps_per_epoch = parts.train.num_batches(settings.plan.global_batch)
 
     def run(self) -> Outcome:
         """Train to the end or until a stop is requested, and return what the exported checkpoint reached."""
         if self._task.resume:
             self._resume()
+        self._note_on_loaders()
         ended = self._send(
             TrialPlanned(
                 trial=self._task.trial,
@@ -136,6 +137,20 @@ class _Loop:
             if ended is not None:
                 return ended
         return Outcome("complete", self._step, self._value.result())
+
+    def _note_on_loaders(self) -> None:
+        """Note what of the user's loaders is followed otherwise than written, once in a run."""
+        task, parts = self._task, self._parts
+        if parts.worker.rank or task.trial or task.attempt:
+            return
+        notes = notes_on(
+            parts.datasets.loading,
+            global_batch=parts.settings.plan.global_batch,
+            num_loaders=parts.settings.plan.loaders,
+            draws_samples=parts.privacy is not None,
+        )
+        for note in notes:
+            self._report(Noted(level="warning", message=note))
 
     def _train_epoch(self) -> Outcome | None:
         parts, window = self._parts, self._window

@@ -12,7 +12,6 @@ import functools
 from dataclasses import dataclass
 from typing import Any
 
-from workbench.data.batches import num_batches
 from workbench.errors import ExperimentError, install_command
 from workbench.experiment import Training
 from workbench.strategies.strategy import Hiding
@@ -45,13 +44,16 @@ class PrivacyBudget:
         return float(accountant.get_epsilon(delta=self.delta))
 
 
-def privacy_budget(training: Training, num_samples: int, global_batch: int) -> PrivacyBudget | None:
+def privacy_budget(
+    training: Training, num_samples: int, global_batch: int, *, num_steps: int
+) -> PrivacyBudget | None:
     """Return the noise with which the whole training spends what `training.private` allows.
 
     Args:
         training: The training section, searched values in place.
         num_samples: Samples to train on.
         global_batch: Samples that a step takes in the mean.
+        num_steps: Steps of the whole training.
 
     Returns:
         None where the training is not private.
@@ -63,7 +65,6 @@ def privacy_budget(training: Training, num_samples: int, global_batch: int) -> P
     if private is None:
         return None
     rate = min(1.0, global_batch / num_samples)
-    num_steps = num_batches(num_samples, global_batch) * training.epochs
     multiplier = _noise_multiplier(private.epsilon, private.delta, rate, num_steps)
     return PrivacyBudget(Hiding(private.max_norm, multiplier, global_batch), rate, private.delta)
 

@@ -19,6 +19,7 @@ from workbench.data.batches import (
     worker_part,
 )
 from workbench.data.draws import Draws
+from workbench.data.loader_arguments import PLAIN, LoaderArguments
 from workbench.data.ordered import OrderedSplit
 from workbench.data.splits import ArraySplit
 from workbench.strategies.strategy import MicroBatch
@@ -39,7 +40,13 @@ class Source:
     """
 
     def __init__(
-        self, split: Split, device: torch.device, *, loaders: Loaders | None = None, part: str = "train"
+        self,
+        split: Split,
+        device: torch.device,
+        *,
+        loaders: Loaders | None = None,
+        part: str = "train",
+        order: LoaderArguments = PLAIN,
     ) -> None:
         """Take over a split.
 
@@ -48,11 +55,13 @@ class Source:
             device: Where they are needed.
             loaders: The processes that load batches; None to load them when they are needed.
             part: Which part of the data it is: train, validation or test.
+            order: How an epoch of training walks through the samples.
         """
         self._split = split
         self._draws = Draws(split)
         self._device = device
         self._part = part
+        self._order = order
         self._resident: Resident | None = None
         self.epoch = self.seed = 0
         """Of what is drawn at random for the samples."""
@@ -81,20 +90,31 @@ class Source:
     ) -> Iterator[np.ndarray[Any, Any]]:
         """Walk through the global batches of an epoch of training; see `data.batches.global_batches`.
 
-        Samples are visited in random order, but where the split has an order of its own. With a `sample_rate`
-        each batch takes every sample with this probability; see `data.batches.drawn_batches`.
+        Samples are visited in random order, but where the split has an order of its own or is to keep that of
+        the data. With a `sample_rate` each batch takes every sample with this probability; see
+        `data.batches.drawn_batches`.
         """
         self.epoch, self.seed = epoch, seed
         is_ordered = isinstance(self._split, OrderedSplit)
         if isinstance(self._split, OrderedSplit):
             self._split.begin(epoch, seed)
         if sample_rate is not None:
-            num_left = num_batches(len(self), global_batch) - start
+            num_left = self.num_batches(global_batch) - start
             return drawn_batches(len(self), sample_rate=sample_rate, num_batches=num_left)
         return global_batches(
-            len(self), global_batch=global_batch, epoch=epoch, seed=seed, shuffle=not is_ordered, start=start,
+            len(self),
+            global_batch=global_batch,
+            epoch=epoch,
+            seed=seed,
+            shuffle=not (is_ordered or self._order.keeps_order),
+            start=start,
             groups=getattr(self._split, "shuffle_groups", None),
-        )  # fmt: skip
+            drops_last=self._order.drops_last,
+        )
+
+    def num_batches(self, global_batch: int) -> int:
+        """Return the number of global batches in an epoch of training."""
+        return num_batches(len(self), global_batch, drops_last=self._order.drops_last)
 
     def ahead(self, batches: Iterable[WorkerBatch]) -> Iterator[WorkerBatch]:
         """Yield batches of this source, which loader processes prepare in the meantime, if there are any.
@@ -162,8 +182,8 @@ def sources_of(
         device: Where the samples are needed.
         num_loaders: Processes that load ahead; 0 to load within the step.
     """
-    loaders = Loaders(num_loaders, device) if num_loaders else None
-    train = Source(datasets.train, device, loaders=loaders)
+    loaders = Loaders(num_loaders, device, datasets.loading) if num_loaders else None
+    train = Source(datasets.train, device, loaders=loaders, order=datasets.order)
     validation = Source(datasets.validation, device, loaders=loaders, part="validation")
     if loaders is not None and not loaders.has_work:
         print("no loaders are started: the data is in the memory of the GPU already", flush=True)

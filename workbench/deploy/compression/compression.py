@@ -187,7 +187,7 @@ class Compression:
         batch = _SMALL_BATCH if len(datasets.train) <= FEW_SAMPLES else _BATCH
         pairing = pairing_of(self.base.experiment, datasets)
         return fine_tune(
-            smaller, teacher, Source(datasets.train, torch.device("cpu")),
+            smaller, teacher, Source(datasets.train, torch.device("cpu"), order=datasets.order),
             loss_of(self.base.experiment, datasets, pairing), epochs=way["epochs"], lr=way["lr"],
             distillation=way["distillation"], batch=batch, seed=self.seed, scores=pairing.scores,
             classes=datasets.task in ("classification", "language_model"),

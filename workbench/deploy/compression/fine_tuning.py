@@ -85,7 +85,7 @@ def fine_tune(
     Returns:
         Whether it was stopped.
     """
-    steps = math.ceil(len(source) / batch) * epochs
+    steps = source.num_batches(batch) * epochs
     optimizer = torch.optim.AdamW(model.parameters(), lr=lr, weight_decay=_WEIGHT_DECAY, fused=True)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _factor(step, steps))
     layout = _layout_of(model)
