@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,8 @@ from torch.nn import functional
 from tests.builders.ways import OF_SEVERAL, worker_of
 from tests.services.process_group import run_together
 from workbench.data.splits import ArraySplit
+from workbench.exchanges import EXCHANGES
+from workbench.exchanges.capabilities import Capabilities
 from workbench.models.parts import DividedLoss
 from workbench.strategies import STRATEGIES
 from workbench.strategies.group import Group
@@ -43,9 +46,11 @@ def samples() -> tuple[np.ndarray, np.ndarray]:
     return rng.normal(size=(NUM_SAMPLES, 6)).astype(np.float32), targets
 
 
-def step(strategy: Strategy, worker: Worker, micro_batch: int) -> Tensor:
+def step(
+    strategy: Strategy, worker: Worker, micro_batch: int, part: tuple[np.ndarray, np.ndarray] | None = None
+) -> Tensor:
     batch = WorkerBatch(
-        Source(ArraySplit(*samples()), worker.device),
+        Source(ArraySplit(*(samples() if part is None else part)), worker.device),
         np.arange(NUM_SAMPLES),
         micro_batch=micro_batch,
         replica=worker.replica,
@@ -62,13 +67,17 @@ def make(name: str, worker: Worker, **settings: Any) -> Strategy:
     return strategy
 
 
-def of_torch() -> tuple[float, dict[str, Tensor]]:
+def of_torch(
+    part: tuple[np.ndarray, np.ndarray] | None = None, *, clip_norm: float | None = None, dtype: Any = None
+) -> tuple[float, dict[str, Tensor]]:
     """Return the loss of the whole batch and the weights after a step, of plain torch."""
-    model, (inputs, targets) = net(), samples()
-    loss = functional.cross_entropy(
-        model(torch.from_numpy(inputs)), torch.from_numpy(targets), weight=WEIGHTS
-    )
+    model, (inputs, targets) = net(), samples() if part is None else part
+    with torch.autocast("cpu", dtype=dtype, enabled=dtype is not None):
+        outputs = model(torch.from_numpy(inputs))
+        loss = functional.cross_entropy(outputs, torch.from_numpy(targets), weight=WEIGHTS)
     loss.backward()
+    if clip_norm is not None:
+        nn.utils.clip_grad_norm_(model.parameters(), clip_norm)
     torch.optim.SGD(model.parameters(), lr=RATE).step()
     return loss.item(), model.state_dict()
 
@@ -110,23 +119,150 @@ def test_norms_for_the_noise_are_in_the_unit_of_the_step() -> None:
     torch.testing.assert_close(found, torch.stack(expected).double(), rtol=1e-5, atol=1e-8)
 
 
-def steps(rank: int, num_workers: int, meeting: str) -> list[Any]:
-    group, results = Group(rank, num_workers, None, meeting), []
-    for name in OF_SEVERAL:
+PRECISIONS: dict[str, tuple[dict[str, Any], dict[str, Any], float]] = {
+    "clipping": ({"clip_norm": 0.05}, {"clip_norm": 0.05}, 1e-6),
+    "recomputing": ({"recompute": True}, {}, 1e-6),
+    "bf16": ({"precision": "bf16"}, {"dtype": torch.bfloat16}, 1e-2),
+    "fp16": ({"precision": "fp16"}, {"dtype": torch.float16}, 2e-3),
+    "fp16 and clipping": (
+        {"precision": "fp16", "clip_norm": 0.05},
+        {"dtype": torch.float16, "clip_norm": 0.05},
+        2e-3,
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", PRECISIONS)
+def test_other_settings_of_a_step_see_the_gradient_of_the_whole_batch(kind: str) -> None:
+    settings, of_plain, tolerance = PRECISIONS[kind]
+    strategy = make("single", Worker(), **settings)
+    loss = step(strategy, Worker(), 4).item()
+    strategy.update(RATE)
+    expected, weights = of_torch(**of_plain)
+    assert loss == pytest.approx(expected, abs=tolerance)
+    for name, values in strategy.state()["model"].items():
+        torch.testing.assert_close(values, weights[name], rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.slow
+def test_a_compiled_model_makes_the_step_of_the_whole_batch() -> None:
+    strategy = make("single", Worker(), compiles=True)
+    step(strategy, Worker(), 4)
+    strategy.update(RATE)
+    for name, values in strategy.state()["model"].items():
+        torch.testing.assert_close(values, of_torch()[1][name], rtol=1e-5, atol=1e-6)
+    strategy.close()
+
+
+def of_one_rank() -> tuple[np.ndarray, np.ndarray]:
+    """Return samples of which the whole part of one of two workers counts nothing."""
+    inputs, targets = samples()
+    targets[: -(-NUM_SAMPLES // 2)] = IGNORED
+    targets[-3:] = [0, 1, 2]
+    return inputs, targets
+
+
+class Seen:
+    """An exchange that notes what it is given, and adds what it left out to the next step."""
+
+    capabilities = Capabilities(scales_loss=False)
+
+    def setup(self, parameters: Any, replicas: Any) -> None:
+        self.group, self.buffers = replicas, []
+
+    def reduce(self, bucket: Any) -> Any:
+        self.buffers.append(bucket.buffer().clone())
+        return (
+            torch.distributed.all_reduce(
+                bucket.buffer().div_(2), group=self.group.torch_group(), async_op=True
+            )
+            .get_future()
+            .then(lambda done: done.value()[0])
+        )
+
+    def state(self) -> dict[str, Any]:
+        return {}
+
+    def load(self, state: Any) -> None:
+        pass
+
+
+def steps(rank: int, num_workers: int, meeting: str) -> dict[str, Any]:
+    group = Group(rank, num_workers, None, meeting)
+    results: dict[str, Any] = {}
+
+    def run(key: str, name: str, part: Any = None, **settings: Any) -> None:
         worker = worker_of(name, rank, num_workers, group)
-        strategy = make(name, worker)
-        share = step(strategy, worker, 4)
+        strategy = make(name, worker, **settings)
+        share = step(strategy, worker, 4, part)
         strategy.update(RATE)
+        strategy.train(False)  # replicas that make steps of their own agree
         state = strategy.state()["model"]
-        results.append((group.total(share).item(), state if rank == 0 else None))
+        results[key] = group.total(share).item(), state if rank == 0 else None
         strategy.close()
+
+    for name in OF_SEVERAL:
+        run(name, name)
+    run("empty rank", "ddp", of_one_rank())
+    run("clipping", "ddp", clip_norm=0.05)
+    for exchange in ("bf16", "local"):
+        plan: Any = SimpleNamespace(exchange_period=1, exchange=exchange)
+        run(exchange, "ddp", exchange=EXCHANGES.load(exchange)(plan))
+    seen: Any = Seen()
+    run("residuals", "ddp", exchange=seen)
+    results["exchanged"] = torch.cat(seen.buffers)
     group.close()
     return results
 
 
-def test_workers_make_the_step_of_the_whole_batch() -> None:
-    expected, weights = of_torch()
-    for name, (loss, state) in zip(OF_SEVERAL, run_together(steps, 2)[0], strict=True):
-        assert loss == pytest.approx(expected, abs=1e-6), name
-        for key, values in state.items():
-            torch.testing.assert_close(values, weights[key], rtol=1e-6, atol=1e-6, msg=name)
+@pytest.fixture(scope="module")
+def together() -> list[dict[str, Any]]:
+    """What two workers make of a step in each way."""
+    return run_together(steps, 2)
+
+
+WAYS: dict[str, tuple[Any, float]] = {
+    **dict.fromkeys(OF_SEVERAL, (of_torch, 1e-06)),
+    "empty rank": (lambda: of_torch(of_one_rank()), 1e-6),
+    "clipping": (lambda: of_torch(clip_norm=0.05), 1e-6),
+    "bf16": (of_torch, 1e-2),
+    "residuals": (of_torch, 1e-6),
+}
+
+
+@pytest.mark.parametrize("kind", WAYS)
+def test_workers_make_the_step_of_the_whole_batch(kind: str, together: list[dict[str, Any]]) -> None:
+    make_expected, tolerance = WAYS[kind]
+    expected, weights = make_expected()
+    loss, state = together[0][kind]
+    assert loss == pytest.approx(expected, abs=tolerance)
+    for name, values in state.items():
+        torch.testing.assert_close(values, weights[name], rtol=tolerance, atol=tolerance)
+
+
+def test_workers_that_step_by_themselves_each_make_the_step_of_their_part(
+    together: list[dict[str, Any]],
+) -> None:
+    inputs, targets = samples()
+    half = -(-NUM_SAMPLES // 2)
+    losses, weights = zip(
+        *(of_torch((inputs[part], targets[part])) for part in (slice(half), slice(half, None))), strict=True
+    )
+    loss, state = together[0]["local"]
+    assert loss == pytest.approx(sum(losses) / 2, abs=1e-6)
+    for name, values in state.items():
+        mean = (weights[0][name] + weights[1][name]) / 2
+        torch.testing.assert_close(values, mean, rtol=1e-6, atol=1e-6)
+
+
+def test_what_an_exchange_keeps_for_later_steps_is_in_the_unit_of_the_gradient(
+    together: list[dict[str, Any]],
+) -> None:
+    """Steps count differently, so that what is left of totals would weigh otherwise in the next one."""
+    model, (inputs, targets) = net(), samples()
+    functional.cross_entropy(
+        model(torch.from_numpy(inputs)), torch.from_numpy(targets), weight=WEIGHTS
+    ).backward()
+    expected = torch.cat([each.grad.flatten() for each in model.parameters() if each.grad is not None])
+    mean = (together[0]["exchanged"] + together[1]["exchanged"]) / 2
+    torch.testing.assert_close(mean.sort().values, expected.sort().values, rtol=1e-4, atol=1e-6)

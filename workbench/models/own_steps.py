@@ -66,19 +66,22 @@ class OwnSteps(nn.Module):
         """The user's object."""
         return self._owner[0]
 
-    def loss(self, batch: Any, name: str) -> Tensor | None:
+    def loss(self, batch: Any, name: str) -> Tensor | tuple[Tensor, Tensor | int | float] | None:
         """Return the loss of a micro batch for one of the optimizers; None if that makes no step now.
+
+        A loss that is no mean over samples is returned as its total and of how many it is.
 
         Raises:
             ExperimentError: If `step` returns something else.
         """
         found = self.owner.step(batch, name) if self._takes_name else self.owner.step(batch)
-        if found is not None and not (isinstance(found, Tensor) and found.ndim == 0):
-            raise ExperimentError(
-                f"step returned an object of type {type(found).__name__}", field="train",
-                allowed="the loss, a scalar tensor; or None for no step of this optimizer",
-            )  # fmt: skip
-        return found
+        if found is None or (isinstance(found, Tensor) and found.ndim == 0) or _is_counted(found):
+            return found
+        raise ExperimentError(
+            f"step returned an object of type {type(found).__name__}",
+            field="train",
+            allowed="the loss, a scalar tensor; its total and its count; or None for no step now",
+        )
 
     def replace(self, parameters: Mapping[Tensor, Tensor]) -> None:
         """Let the optimizers know that parameters were replaced."""
@@ -94,7 +97,7 @@ class OwnSteps(nn.Module):
         if not isinstance(found, Mapping) or not found:
             raise ExperimentError(
                 f"evaluate returned an object of type {type(found).__name__}", field="train",
-                allowed="a mapping from names of metrics to their means over the batch",
+                allowed="a mapping from names of metrics to their means over the batch, or to (total, count)",
             )  # fmt: skip
         return dict(found)
 
@@ -103,7 +106,21 @@ def total_loss(model: nn.Module, batch: Any) -> Tensor:
     """Return the sum of the losses of all optimizers."""
     assert isinstance(model, OwnSteps)
     losses = [model.loss(batch, name) for name in model.optimizers]
-    return sum((loss for loss in losses if loss is not None), start=torch.zeros(()))
+    return sum((_mean(loss) for loss in losses if loss is not None), start=torch.zeros(()))
+
+
+def _mean(loss: Tensor | tuple[Tensor, Tensor | int | float]) -> Tensor:
+    return loss[0] / loss[1] if isinstance(loss, tuple) else loss
+
+
+def _is_counted(found: Any) -> bool:
+    return (
+        isinstance(found, tuple)
+        and len(found) == 2
+        and isinstance(found[0], Tensor)
+        and found[0].ndim == 0
+        and (isinstance(found[1], int | float) or (isinstance(found[1], Tensor) and found[1].ndim == 0))
+    )
 
 
 def call_with_batch(model: nn.Module, batch: Any) -> Any:
@@ -114,13 +131,18 @@ def call_with_batch(model: nn.Module, batch: Any) -> Any:
 def metrics_by_name(names: list[str]) -> dict[str, Metric]:
     """Return metrics that read what `evaluate` returned."""
 
-    def reading(name: str) -> Callable[[Any, Any], Tensor]:
-        def read(outputs: Any, _targets: Any) -> Tensor:
-            return as_measured(outputs[name], f"evaluate, for {name},").float()
+    def reading(name: str) -> Callable[[Any, Any], tuple[Tensor, Any]]:
+        of = f"evaluate, for {name},"
+
+        def read(outputs: Any, targets: Any) -> tuple[Tensor, Any]:
+            found = outputs[name]
+            if isinstance(found, tuple) and len(found) == 2:
+                return as_measured(found[0], of).float(), as_measured(found[1], of)
+            return mean_over_samples(lambda *_: as_measured(found, of).float()).measure(outputs, targets)
 
         return read
 
-    return {name: mean_over_samples(reading(name)) for name in names}
+    return {name: Metric(reading(name)) for name in names}
 
 
 def _by_name(made: Any, owner: str) -> dict[str, Optimizer]:

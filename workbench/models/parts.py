@@ -9,6 +9,7 @@ is left to those who divide.
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -24,6 +25,10 @@ first of each sequence, as in models that predict the next token; or the count t
 where parts do not add up to the whole."""
 _TOLERANCE = 1e-4
 _SMALL = 1e-6
+_NUM_DRAWS = 12
+"""How often a function that draws at random is computed, for its mean."""
+_MAX_ERRORS = 5.0
+"""Standard errors by which two means may differ; below, it may be chance."""
 
 
 Counted = tuple[Tensor, Tensor | int]
@@ -68,6 +73,9 @@ class DividedLoss:
         if self.division in ("targets", "next_targets"):
             num = num_counted(targets, self.division)
             # A mean over nothing is 0 / 0, whose gradient is NaN even where it counts 0 times.
+            if not self.takes_returned:
+                return self.function(outputs, _with_one(targets, num)) * num, num
+            # What the model has computed cannot be asked again, so that the device has to be waited for.
             return (self.function(outputs, targets) * num if num.item() else _nothing_of(outputs)), num
         value = self.function(outputs, targets)
         if isinstance(value, tuple):
@@ -80,6 +88,16 @@ def num_counted(targets: Tensor, division: Division) -> Tensor:
     """Return how many class numbers a loss does not leave out, on their device."""
     wanted = targets[:, 1:] if division == "next_targets" else targets
     return (wanted != IGNORED).sum()
+
+
+def _with_one(targets: Tensor, num: Tensor) -> Tensor:
+    """Return targets of which one counts at least, so that the mean over them is a number."""
+    if targets.numel() == 0:
+        return targets
+    changed = targets.clone(memory_format=torch.contiguous_format)
+    one = changed.view(-1)[-1:]  # the first one of a sequence may be no target
+    one.copy_(torch.where(num == 0, torch.zeros_like(one), one))
+    return changed
 
 
 def _nothing_of(outputs: Any) -> Tensor:
@@ -209,7 +227,7 @@ def evidence_on(function: Callable[[Any, Any], Any], outputs: Any, targets: Any)
     """
     num = num_samples(targets) or num_samples(outputs)
     try:
-        whole, _ = _value(function(outputs, targets))
+        whole, _ = value_of(function(outputs, targets))
     except Exception:
         return None
     if num < 2 or not math.isfinite(whole):
@@ -221,7 +239,7 @@ def evidence_on(function: Callable[[Any, Any], Any], outputs: Any, targets: Any)
         values = []
         for some_outputs, some_targets in zip(cut(outputs, sizes), cut(targets, sizes), strict=True):
             try:
-                values.append(_value(function(some_outputs, some_targets)))
+                values.append(value_of(function(some_outputs, some_targets)))
             except Exception:
                 values.append((math.nan, 1.0))
         pieces.append(evidence_of(whole, values, cut(targets, sizes), sizes, scale))
@@ -255,6 +273,44 @@ def evidence_of(
     return Evidence(whole, tuple(value for value, _ in values), counts, scale)
 
 
+def evidence_of_means(
+    function: Callable[[Any], Any], batch: Any, parts: Sequence[Any], targets: Sequence[Any]
+) -> Evidence | None:
+    """Compare a function that draws at random by the means of many draws.
+
+    Means that differ by less than chance may explain are taken for equal, so that a small difference is not
+    found.
+
+    Args:
+        function: Of a batch or a part of it: a number, or a total and a count. What fails in it is raised.
+        batch: A batch.
+        parts: Its parts.
+        targets: Of each part.
+
+    Returns:
+        What was seen; None where the numbers are not finite.
+    """
+    sizes = [num_samples(each) for each in targets]
+    whole: list[float] = []
+    together: list[float] = []
+    stated: list[float | None] = []
+    for number in range(_NUM_DRAWS):
+        torch.manual_seed(2 * number)
+        whole.append(value_of(function(batch))[0])
+        torch.manual_seed(2 * number + 1)
+        drawn = [value_of(function(part)) for part in parts]
+        stated = [count for _, count in drawn]
+        counts = [size if count is None else count for size, count in zip(sizes, stated, strict=True)]
+        total = sum(value * n for (value, _), n in zip(drawn, counts, strict=True) if n)
+        together.append(total / sum(counts) if sum(counts) else math.nan)
+    mean, difference = statistics.fmean(whole), statistics.fmean(together) - statistics.fmean(whole)
+    if not math.isfinite(mean + difference):
+        return None
+    error = math.sqrt((statistics.variance(whole) + statistics.variance(together)) / _NUM_DRAWS)
+    shown = mean if abs(difference) <= _MAX_ERRORS * error else mean + difference
+    return evidence_of(mean, [(shown, n) for n in stated], targets, sizes, 1.0)
+
+
 def division_shown_by(pieces: Sequence[Evidence]) -> Division:
     """Return by what parts count, so that all that was seen adds up."""
     states_count = bool(pieces) and all("counts" in piece.counts for piece in pieces)
@@ -265,7 +321,7 @@ def division_shown_by(pieces: Sequence[Evidence]) -> Division:
     return "none"
 
 
-def _value(found: Any) -> tuple[float, float | None]:
+def value_of(found: Any) -> tuple[float, float | None]:
     """Return the value of what a function returned, and its count where it states one."""
     if isinstance(found, tuple):
         total, count = (float(each) for each in found)

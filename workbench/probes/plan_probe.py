@@ -185,8 +185,7 @@ class _Probe:
         misfit = self._alone_or_fail(lambda: find_division(parts))
         if misfit is not None:
             return _Measured(misfit)
-        if not parts.makes_own_steps:
-            self._divides_batch = parts.loss.division != "none"
+        self._divides_batch = parts.loss.division != "none"
         refuse_division(parts)
         steps = TimedSteps(parts, peak, self._task.seed)
         strategy.train(True)

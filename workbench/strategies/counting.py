@@ -39,6 +39,12 @@ class CountedStep:
         """
         self._num_samples = num_samples
         self._sums: Tensor | None = None
+        self._share: Tensor | None = None
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether gradients were divided by what the step counts."""
+        return self._share is not None
 
     def part(self, weight: float) -> float:
         """Return what the total of a micro batch is multiplied with in the backward pass.
@@ -58,21 +64,25 @@ class CountedStep:
         if weight:
             self._sums = measured if self._sums is None else self._sums + measured
 
-    def finish(
+    def settle(
         self, parameters: Iterable[Tensor], total_of: Callable[[Tensor], Tensor], device: torch.device
     ) -> Tensor:
-        """Divide the gradients by what the step counts, and return this worker's share of its loss.
+        """Divide the gradients so far by what the step counts, of which all micro batches were added.
 
         Args:
             parameters: Their gradients are those of the step.
             total_of: Adds up over the workers that make the step together.
             device: Where the worker computes.
+
+        Returns:
+            What gradients that follow in the step are multiplied with.
         """
         own = torch.zeros(2, device=device) if self._sums is None else self._sums
         self.count = total_of(own[1])
         # A step that counts nothing has no gradient, as 0 / 0 would end the training.
         inverse = torch.where(self.count == 0, 0.0, 1.0 / self.count)
         self.factor = inverse * self._num_samples
+        self._share = own[0] * inverse
         gradients = [local_part(each.grad) for each in parameters if each.grad is not None]
         by_type: dict[tuple[torch.dtype, torch.device], list[Tensor]] = {}
         for gradient in gradients:
@@ -80,7 +90,25 @@ class CountedStep:
         with torch.no_grad():
             for (dtype, where), some in by_type.items():
                 torch._foreach_mul_(some, self.factor.to(where, dtype))  # type: ignore[attr-defined]
-        return own[0] * inverse
+        return self.factor
+
+    def finish(
+        self, parameters: Iterable[Tensor], total_of: Callable[[Tensor], Tensor], device: torch.device
+    ) -> Tensor:
+        """Divide the gradients by what the step counts, unless that is done.
+
+        Args:
+            parameters: See `settle`.
+            total_of: See `settle`.
+            device: See `settle`.
+
+        Returns:
+            This worker's share of the loss of the step.
+        """
+        if self._share is None:
+            self.settle(parameters, total_of, device)
+        assert self._share is not None
+        return self._share
 
 
 def stacked(total: Tensor, count: Tensor | int | float) -> Tensor:

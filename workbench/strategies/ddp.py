@@ -83,6 +83,9 @@ class DataParallel(Single):
             self._settings.exchange.setup(trained, self._worker.group)
         if isinstance(self._settings.exchange, ParameterExchange):
             return model
+        if isinstance(self._settings.exchange, GradientExchange):
+            # What it leaves out of a step it adds to a later one, which may count otherwise.
+            self._settles_before_exchange = not self._settings.exchange.capabilities.scales_loss
         return self._distributed(model, find_unused=self._settings.find_unused is True)
 
     def _compile(self, placed: nn.Module) -> nn.Module:

@@ -17,6 +17,7 @@ from torch.optim import Optimizer
 
 from workbench.errors import ExperimentError
 from workbench.strategies.capabilities import BUILT_IN, Capabilities
+from workbench.strategies.counting import CountedStep, stacked
 from workbench.strategies.ddp import DataParallel
 from workbench.strategies.gradient_norms import WatchedBatch
 from workbench.strategies.recompute import recompute_blocks
@@ -36,8 +37,8 @@ class PhasedModel(Protocol):
 
     optimizers: dict[str, Optimizer]
 
-    def loss(self, batch: Any, name: str) -> Tensor | None:
-        """Return the loss of a micro batch for one optimizer; None where it makes no step."""
+    def loss(self, batch: Any, name: str) -> Tensor | tuple[Tensor, Tensor | int | float] | None:
+        """Return the loss of a micro batch for one optimizer, or its total and count; None for no step."""
         ...
 
 
@@ -76,6 +77,11 @@ class Phased(DataParallel):
         self._waiting: str | None = None
         self._mean = self._begin_mean()
 
+    @property
+    def own_steps(self) -> Any:
+        """The model, which makes the losses of its optimizers itself."""
+        return self._model
+
     def set_rate(self, lr: float) -> None:
         """Set the learning rate of the coming step: that of each optimizer is scaled like it."""
         self._factor = lr / self._peak_lr
@@ -85,7 +91,7 @@ class Phased(DataParallel):
         held: list[MicroBatch] = list(batch)  # each phase goes through them again
         total = torch.zeros((), device=self._worker.device)
         for name in self._optimizers:
-            loss = self._phase(name, held)
+            loss = self._phase(name, held, batch.num_samples)
             total = total if loss is None else total + loss
         return total
 
@@ -97,11 +103,14 @@ class Phased(DataParallel):
         for name, owned in self._owned.items():
             watched = WatchedBatch(HeldBatch(held, batch.num_samples), owned)
             with watched:
-                loss = self._phase(name, watched)
+                loss = self._phase(name, watched, batch.num_samples)
             if loss is None:
                 continue
             total = total + loss
             found = watched.sqr_norms(owned, self._worker.device)
+            if self._counted_step is not None:  # those of the parts were taken before it was known
+                factor = self._counted_step.factor.double()
+                found = found * torch.stack([factor.square(), torch.ones_like(factor)])
             if self._scaler is not None:
                 one = torch.ones((), dtype=torch.float64, device=found.device)
                 found /= self._scaler.scale(one).square()
@@ -134,10 +143,11 @@ class Phased(DataParallel):
         del self._optimizers, self._owned
         super().close()
 
-    def _phase(self, name: str, batch: Any) -> Tensor | None:
+    def _phase(self, name: str, batch: Any, num_samples: int) -> Tensor | None:
         """Accumulate and exchange the gradients of one optimizer; return this worker's share of its loss."""
         self._finish_phase()
         mark, share = self._settings.mark, None
+        counted: CountedStep | None = None
         with self._training_only(self._owned[name]):
             for inputs, _, weight in batch:
                 mark("data")
@@ -146,11 +156,22 @@ class Phased(DataParallel):
                 if loss is None:
                     continue
                 mark("forward")
-                scaled = loss * weight if self._scaler is None else self._scaler.scale(loss * weight)
+                measured = loss
+                if isinstance(loss, tuple):
+                    counted = counted or CountedStep(num_samples)
+                    loss, measured = loss[0], stacked(*loss)
+                summed = loss * (weight if counted is None else counted.part(weight))
+                scaled = summed if self._scaler is None else self._scaler.scale(summed)
                 scaled.backward()
                 mark("backward")
+                if counted is not None:
+                    counted.add(measured.detach(), weight)
+                    continue
                 part = loss.detach() * weight
                 share = part if share is None else share + part
+        self._counted_step = counted
+        if counted is not None:
+            share = counted.finish(self._owned[name], self._total_count, self._worker.device)
         if share is not None:
             self._exchange(self._owned[name])
             self._waiting = name
@@ -168,6 +189,11 @@ class Phased(DataParallel):
         finally:
             for parameter in others:
                 parameter.requires_grad_(True)
+
+    def _total_count(self, count: Tensor) -> Tensor:
+        """Return what a phase counts on all workers."""
+        is_shared = self._worker.num_workers > 1 and not self._is_alone
+        return self._worker.group.total(count) if is_shared else count
 
     def _exchange(self, owned: Sequence[Tensor]) -> None:
         """Add up gradients over the workers; a parameter that was not reached on one of them counts 0."""

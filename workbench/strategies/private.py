@@ -17,6 +17,7 @@ from torch.utils import _pytree
 
 from workbench.errors import ExperimentError, first_line_of
 from workbench.strategies.capabilities import BUILT_IN, Capabilities
+from workbench.strategies.counting import is_counted
 from workbench.strategies.single import Single, normalisations
 from workbench.strategies.strategy import MeasuredStep, OptimizerFactory, StepBatch, StepSettings, Worker
 
@@ -96,7 +97,11 @@ class PrivateSteps(Single):
             outputs = functional_call(
                 called, {f"model.{name}": each for name, each in (trained | fixed).items()}, (given,)
             )
-            return self._settings.loss(outputs, wanted)
+            loss: Any = self._settings.loss
+            if not is_counted(loss):
+                return loss(outputs, wanted)
+            total, count = loss.measure(outputs, wanted)
+            return total / torch.as_tensor(count).clamp(min=1)  # a sample that counts nothing has a loss of 0
 
         trained = {name: each.detach() for name, each in self._trained_by_name.items()}
         try:

@@ -42,6 +42,8 @@ class Single:
     _num_holders = 1
     """How many workers hold each gradient of the step after the exchange."""
     _recorder: Recorder | None = None
+    _settles_before_exchange = False
+    """Whether gradients must be divided by what a step counts before they are exchanged."""
     _counted_step: CountedStep | None = None
     """The step that is being made or was made last, where its loss counts by something else than samples."""
 
@@ -97,10 +99,14 @@ class Single:
             else:
                 loss, scaled = self._begin_pass(inputs, targets, part)
                 mark("forward")
+                if counted is not None and index == last and self._settles_before_exchange:
+                    counted.add(loss.detach(), weight)
+                    scaled = scaled * counted.settle(self._parameters, self._total_count, self._worker.device)
                 scaled.backward()
                 mark("backward")
             if counted is not None:
-                counted.add(loss.detach(), weight)
+                if not counted.is_settled:
+                    counted.add(loss.detach(), weight)
                 continue
             share = loss.detach() if weight == 1.0 else loss.detach() * weight
             step_loss = share if step_loss is None else step_loss + share

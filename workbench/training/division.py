@@ -24,11 +24,13 @@ from workbench.data.known_targets import known_targets
 from workbench.data.ordered import OrderedSplit
 from workbench.errors import ExperimentError
 from workbench.models import parts as rules
-from workbench.models.calls import loss_in, map_tensors, output_in
+from workbench.models.calls import loss_in, map_tensors, num_samples, output_in
 from workbench.models.metrics import Metric
 from workbench.models.pairing import IGNORED
+from workbench.strategies.phases import Phased
 from workbench.training.assembly import Parts, leaves_out_targets
 from workbench.training.evaluation import in_single_precision
+from workbench.training.own_division import judge_own_steps
 from workbench.training.source import WorkerBatch
 
 NUM_SAMPLES = 16
@@ -46,6 +48,7 @@ def find_division(parts: Parts) -> None:
         parts: Everything that the loop of the trial needs; its loss and its metrics learn what was found.
     """
     if parts.makes_own_steps:
+        _find_of_own_steps(parts)
         return
     functions = [
         name for name, item in parts.metrics.items() if isinstance(item, Metric) and item.adds_up is None
@@ -71,6 +74,24 @@ def find_division(parts: Parts) -> None:
                 verdict = True  # parts of what the model computes cannot be put together
         metric = parts.metrics[name]
         parts.metrics[name] = dataclasses.replace(metric, adds_up=verdict)  # type: ignore[call-arg]
+
+
+def _find_of_own_steps(parts: Parts) -> None:
+    """Find out whether the losses of a class are those of the parts of a batch, and its metrics means."""
+    size = min(NUM_SAMPLES, len(parts.validation))
+    model = parts.strategy.own_steps if isinstance(parts.strategy, Phased) else None
+    if model is None or size < 2:
+        return
+    with _unchanged(parts):
+        batch, targets = parts.validation.fetch(_chosen(parts, size))
+        verdicts = parts.worker.group.gather(judge_own_steps(model, batch, targets))
+    divisions = [each for verdict in verdicts for each in verdict.divisions.values()]
+    if divisions:
+        # What one optimizer refutes is refuted; each adds up its own totals and counts.
+        parts.loss.division = "none" if "none" in divisions else "samples"
+    for name in {name for verdict in verdicts for name in verdict.differing_metrics}:
+        metric = parts.metrics[name]
+        parts.metrics[name] = dataclasses.replace(metric, adds_up=False)  # type: ignore[call-arg]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,30 +145,31 @@ def refuse_division(parts: Parts) -> None:
     if parts.loss.division != "none" and not (states_count and parts.privacy is not None):
         return
     plan, is_federated = parts.settings.plan, parts.settings.federated is not None
+    refusal = functools.partial(_refusal, returned_by="step" if parts.makes_own_steps else "the loss")
     if parts.privacy is not None:
-        raise _refusal("a private training computes it of each sample by itself", "training.private", None)
+        raise refusal("a private training computes it of each sample by itself", "training.private", None)
     if plan.accumulation > 1:
-        raise _refusal(
+        raise refusal(
             f"plan.accumulation {plan.accumulation} computes it of {plan.micro_batch} samples at a time",
             "plan.accumulation",
             "1",
         )
     if plan.replicas > 1 and not is_federated:
-        raise _refusal(
+        raise refusal(
             f"plan.workers {plan.workers} computes it of the samples of each worker by itself",
             "plan.workers",
             "1",
         )
 
 
-def _refusal(what: str, field: str, allowed: str | None) -> ExperimentError:
+def _refusal(what: str, field: str, allowed: str | None, *, returned_by: str) -> ExperimentError:
     return ExperimentError(
         f"the loss of a batch is not the mean of the losses of its parts, and {what}: "
         "the training would be another one",
         field=field,
         allowed=allowed,
-        next_step="Let the loss return its total and its count, which are added up over the whole step and "
-        f"only then divided, such as `{EXACT_FORM}`, or with weights "
+        next_step=f"Let {returned_by} return its total and its count, which are added up over the whole step "
+        f"and only then divided, such as `{EXACT_FORM}`, or with weights "
         "`return (weights * losses).sum(), weights.sum()`. A loss that has no such form, such as one that "
         "compares the samples of a batch with each other, needs the whole batch on one worker at once.",
     )
@@ -198,9 +220,26 @@ def _predicted(parts: Parts, indices: np.ndarray) -> tuple[Any, Any]:
 
 def _division(parts: Parts, outputs: Any, targets: Any) -> rules.Division | None:
     function = _own_copy(parts.loss.function)
-    if not _is_decided(function, outputs, targets):
+    is_random = _draws(function, outputs, targets)
+    if is_random is None:
         return None
+    if is_random:
+        piece = _evidence_of_draws(function, outputs, targets)
+        return None if piece is None else rules.division_shown_by([piece])
     return rules.division_shown_by(list(_evidence(parts, function, outputs, targets)))
+
+
+def _evidence_of_draws(
+    function: Callable[[Any, Any], Any], outputs: Any, targets: Any
+) -> rules.Evidence | None:
+    num = num_samples(targets) or num_samples(outputs)
+    sizes = (num // 2, num - num // 2)
+    parts = list(zip(rules.cut(outputs, sizes), rules.cut(targets, sizes), strict=True))
+    with torch.no_grad(), contextlib.suppress(Exception):  # the first step states it where it belongs
+        return rules.evidence_of_means(
+            lambda pair: function(*pair), (outputs, targets), parts, [part[1] for part in parts]
+        )
+    return None
 
 
 def _adds_up(parts: Parts, name: str, outputs: Any, targets: Any) -> bool | None:
@@ -242,15 +281,15 @@ def _pool(parts: Parts, targets: Any) -> Tensor | None:
     return numbers[numbers != IGNORED][:_MAX_CLASSES]
 
 
-def _is_decided(function: Callable[[Any, Any], Any], outputs: Any, targets: Any) -> bool:
-    """Return whether a loss returns the same twice: of one that draws at random nothing can be stated."""
+def _draws(function: Callable[[Any, Any], Any], outputs: Any, targets: Any) -> bool | None:
+    """Return whether a loss draws at random, so that it does not return the same twice; None if it fails."""
     try:
         with torch.no_grad():
             values = [function(outputs, targets) for _ in range(2)]
         numbers = [float(each[0]) if isinstance(each, tuple) else float(each) for each in values]
     except Exception:  # the first step states it where it belongs
-        return False
-    return numbers[0] == numbers[1]
+        return None
+    return numbers[0] != numbers[1]
 
 
 def _own_copy(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:

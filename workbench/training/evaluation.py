@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 from collections.abc import Iterable, Mapping
@@ -15,8 +16,12 @@ from workbench.models import parts
 from workbench.models.calls import map_outputs, map_tensors, output_in
 from workbench.models.metrics import AnyMetric, Metric, WholeMetric, predicted_classes
 from workbench.models.pairing import Pairing
+from workbench.strategies.group import Group
 from workbench.strategies.strategy import StatisticsRenewing, Strategy, Worker
 from workbench.training.source import Source, WorkerBatch
+
+MAX_AT_ONCE_BYTES = 256 << 20
+"""Inputs of a validation split up to this size are evaluated at once, where a metric asks for it."""
 
 
 class Predictor(Protocol):
@@ -66,6 +71,39 @@ def evaluate(
         gathered = [each for part in worker.group.gather(kept) for each in part]
         values |= measure_whole(whole, gathered, worker.device)
     return {name: values[name] for name in metrics}
+
+
+def evaluate_at_once(
+    strategy: Predictor, source: Source, metrics: Mapping[str, AnyMetric], *, device: torch.device
+) -> dict[str, float]:
+    """Measure metrics that code of the user's returns itself, of all samples together, on each worker alike.
+
+    Args:
+        strategy: Holds the model.
+        source: The split.
+        metrics: What to measure, by name.
+        device: Where the worker computes.
+
+    Raises:
+        ExperimentError: If the samples are too many to be evaluated at once.
+    """
+    inputs, _ = source.fetch(source.all_indices[:1])
+    sizes: list[int] = []
+    map_tensors(lambda each: sizes.append(each.nbytes), inputs)
+    if sum(sizes) * len(source) > MAX_AT_ONCE_BYTES:
+        names = ", ".join(name for name, item in metrics.items() if getattr(item, "adds_up", True) is False)
+        raise ExperimentError(
+            f"evaluate returns {names}, which is no mean over samples, and the validation data is too large "
+            "to be evaluated at once",
+            field="train",
+            next_step="Let evaluate return a total and a count in its place, or leave it out.",
+        )
+    alone = Worker(0, 1, device, Group(0, 1, device, None))
+    adding = {
+        name: dataclasses.replace(item, adds_up=True) if isinstance(item, Metric) else item
+        for name, item in metrics.items()
+    }
+    return evaluate(strategy, source, adding, batch=len(source), worker=alone)
 
 
 def in_parts_and_whole(

@@ -52,6 +52,8 @@ def check_first_batch(parts: Parts) -> None:
         WorkbenchError: If they cannot; it states both shapes and what to change.
     """
     if parts.makes_own_steps:
+        find_division(parts)
+        refuse_division(parts)
         return
     size = min(len(parts.validation), max(2, min(_NUM_SAMPLES, parts.settings.plan.micro_batch)))
     parts.strategy.train(False)

@@ -27,7 +27,7 @@ from workbench.strategies.strategy import NoiseMeasuring, RateSetting, StepCount
 from workbench.training import checkpoint
 from workbench.training.assembly import Parts, assemble
 from workbench.training.device import HeldMemory, join_trial
-from workbench.training.evaluation import evaluate, renew_statistics
+from workbench.training.evaluation import evaluate, evaluate_at_once, renew_statistics
 from workbench.training.first_batch import check_first_batch
 from workbench.training.loaders import named_losses
 from workbench.training.mirror import take_over
@@ -273,9 +273,15 @@ class _Loop:
             renew_statistics(
                 parts.strategy, parts.train, batches, micro_batch=plan.micro_batch, worker=worker
             )
-            measured = evaluate(
-                parts.strategy, parts.validation, parts.metrics, batch=plan.micro_batch, worker=worker
-            )
+            needs_all = any(getattr(item, "adds_up", True) is False for item in parts.metrics.values())
+            if parts.makes_own_steps and needs_all:
+                measured = evaluate_at_once(
+                    parts.strategy, parts.validation, parts.metrics, device=worker.device
+                )
+            else:
+                measured = evaluate(
+                    parts.strategy, parts.validation, parts.metrics, batch=plan.micro_batch, worker=worker
+                )
             values |= self._costs.measure(parts.strategy, parts.validation, worker)
         values |= {f"val_{name}": value for name, value in measured.items()}
         if parts.privacy is not None:
