@@ -80,10 +80,11 @@ def arguments_of(loader: Any, torch_data: Any, whose: str) -> tuple[LoaderArgume
     sampler = batches.sampler if is_given else loader.sampler
     if not is_stream:
         _refuse_sampler(sampler, torch_data, whose)
+    batch_size: Any = batches.batch_size if is_given else loader.batch_size
     found = LoaderArguments(
         keeps_order=not is_stream and type(sampler) is torch_data.SequentialSampler,
         drops_last=bool(batches.drop_last if is_given else loader.drop_last),
-        batch_size=int(batches.batch_size if is_given else loader.batch_size),
+        batch_size=int(batch_size),
         num_workers=loader.num_workers,
         prefetch_factor=loader.prefetch_factor,
         timeout_s=loader.timeout,

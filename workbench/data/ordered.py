@@ -201,8 +201,9 @@ class OwnGenerators:
     def __init__(self, owner: Any) -> None:
         """Look for generators among the attributes of `owner`, and remember their states."""
         found = vars(owner).values() if hasattr(owner, "__dict__") else ()
-        self._generators = [(each, *_access(each)) for each in found if _access(each)]
-        self._first = [read(each) for each, read, _ in self._generators]
+        accessible = [(each, _access(each)) for each in found]
+        self._generators = [(each, access) for each, access in accessible if access is not None]
+        self._first = [access.read(each) for each, access in self._generators]
 
     def __bool__(self) -> bool:
         return bool(self._generators)
@@ -213,23 +214,30 @@ class OwnGenerators:
         Args:
             epoch: Which epoch begins; that of a stream cannot be reached by drawing all the earlier ones.
         """
-        for (generator, _, write), state in zip(self._generators, self._first, strict=True):
-            write(generator, state)
+        for (generator, access), state in zip(self._generators, self._first, strict=True):
+            access.write(generator, state)
             if epoch:
                 _reseed(generator, epoch)
 
 
-def _access(value: Any) -> tuple[Callable[[Any], Any], Callable[[Any, Any], Any]] | None:
+class _Access(NamedTuple):
+    """How the state of a kind of generator is read and written."""
+
+    read: Callable[[Any], Any]
+    write: Callable[[Any, Any], object]
+
+
+def _access(value: Any) -> _Access | None:
     """Return how the state of a generator is read and written; None if a value is none."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Generator):
-        return torch.Generator.get_state, torch.Generator.set_state
+        return _Access(torch.Generator.get_state, torch.Generator.set_state)
     if isinstance(value, random.Random):
-        return random.Random.getstate, random.Random.setstate
+        return _Access(random.Random.getstate, random.Random.setstate)
     if isinstance(value, np.random.RandomState):
-        return lambda each: each.get_state(), lambda each, state: each.set_state(state)
+        return _Access(np.random.RandomState.get_state, np.random.RandomState.set_state)
     if isinstance(value, np.random.Generator):
-        return lambda each: each.bit_generator.state, _set_bits
+        return _Access(lambda each: each.bit_generator.state, _set_bits)
     return None
 
 

@@ -156,16 +156,16 @@ class Phased(DataParallel):
                 if loss is None:
                     continue
                 mark("forward")
-                measured = loss
                 if isinstance(loss, tuple):
                     counted = counted or CountedStep(num_samples)
-                    loss, measured = loss[0], stacked(*loss)
-                summed = loss * (weight if counted is None else counted.part(weight))
-                scaled = summed if self._scaler is None else self._scaler.scale(summed)
+                    counted.add(stacked(*loss), weight)
+                    loss, part = loss[0], counted.part(weight)
+                else:
+                    part = weight
+                scaled = loss * part if self._scaler is None else self._scaler.scale(loss * part)
                 scaled.backward()
                 mark("backward")
                 if counted is not None:
-                    counted.add(measured.detach(), weight)
                     continue
                 part = loss.detach() * weight
                 share = part if share is None else share + part
