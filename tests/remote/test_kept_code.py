@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from workbench.experiment import Experiment
+from workbench.remote import parsed_code
 from workbench.remote.code_archive import unpack
 from workbench.remote.code_origin import Origin
 from workbench.remote.kept_code import PACKAGES, changed_files, find, keep, others_of
@@ -86,12 +87,48 @@ def test_a_zoo_model_has_no_code_to_keep(folder: Path) -> None:
         model="mlp", data="digits", objectives=[{"metric": "val_loss", "goal": "minimize"}]
     )
     assert keep(experiment, Origin(str(folder))) is None
-    assert others_of(experiment, Origin(str(folder))) == [PACKAGES]
+    assert others_of(experiment, Origin(str(folder)), None) == [PACKAGES]
 
 
 def test_data_and_the_program_are_compared(folder: Path) -> None:
     data = experiment_of(command="python my_train.py {x}")
-    others = others_of(data, Origin(str(folder)))
+    others = others_of(data, Origin(str(folder)), None)
     assert str(folder / "table.csv") in others
     assert any(Path(path).name.startswith("python") for path in others)
     assert PACKAGES in others
+
+
+def test_what_cannot_be_kept_is_named_by_the_kept_code_so_that_drivers_need_not_look(
+    folder: Path, tmp_path: Path
+) -> None:
+    experiment, origin = experiment_of(train="my_train:train"), Origin(str(folder))
+    kept = keep(experiment, origin)
+    assert kept is not None
+    unpack(kept.content, tmp_path / "kept")
+    manifest = json.loads((tmp_path / "kept" / "manifest.json").read_text())
+    looked = others_of(experiment, origin, None)
+    assert others_of(experiment, Origin(str(tmp_path)), manifest) == looked
+
+
+def test_every_file_of_a_large_project_is_parsed_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    num_files = 40
+    for number in range(num_files):
+        (folder / f"scripts{number}").mkdir()
+        script = f"import my_lib\nimport step{number}\nNEXT = 'scripts{(number + 1) % num_files}/run.py'\n"
+        (folder / f"scripts{number}" / "run.py").write_text(script)
+        (folder / f"scripts{number}" / f"step{number}.py").write_text("import my_pkg.part")
+    (folder / "my_train.py").write_text("import my_lib\nFIRST = 'scripts0/run.py'\n")
+    parsed: list[str] = []
+    parse = parsed_code.ast.parse
+    monkeypatch.setattr(parsed_code.ast, "parse", lambda code: parsed.append(code) or parse(code))
+    found = find(experiment_of(train="my_train:train"), Origin(str(folder)))
+    assert len(names(found.sources, folder)) == 2 * num_files + 5
+    assert len(parsed) <= 2 * num_files + 5
+
+
+def test_a_file_that_has_changed_is_parsed_again(folder: Path) -> None:
+    lib = folder / "my_lib.py"
+    assert parsed_code.parse_code(lib).imports == {"my_pkg"}
+    lib.write_text("import json, my_other\nfrom . import near\n'''A text alone'''\nx = 'a text'\n")
+    assert parsed_code.parse_code(lib).imports == {"json", "my_other"}
+    assert parsed_code.parse_code(lib).texts == ("a text",)

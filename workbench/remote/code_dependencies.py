@@ -5,7 +5,6 @@ Imports are parsed, not executed. Installed packages are left to the environment
 
 from __future__ import annotations
 
-import ast
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from importlib.machinery import PathFinder
@@ -15,6 +14,7 @@ from workbench.artifacts import is_url
 from workbench.experiment import Component, Experiment
 from workbench.experiment.pretrained import weights_of
 from workbench.remote.code_origin import is_installed
+from workbench.remote.parsed_code import parse_code
 
 NOT_CODE = frozenset({"__pycache__", ".git", ".venv", ".ipynb_checkpoints"})
 
@@ -76,16 +76,35 @@ def files_of(modules: Iterable[str], search_path: Sequence[str]) -> dict[str, Pa
     Returns:
         The path of each file, by its name relative to the entry of the search path.
     """
-    found: dict[str, Path] = {}
-    waiting, seen = {name.partition(".")[0] for name in modules}, {"workbench"}
-    while waiting := waiting - seen:
-        top = waiting.pop()
-        seen.add(top)
-        for path, name in _files_of(top, [*search_path, *sys.path]):
-            found[name] = path
-            if path.suffix == ".py":
-                waiting |= imported_by(path)
-    return found
+    return ModuleFiles().files_of(modules, search_path)
+
+
+class ModuleFiles:
+    """Finds the files of modules, and looks for a module only once."""
+
+    def __init__(self) -> None:
+        self._files: dict[tuple[str, tuple[str, ...]], list[tuple[Path, str]]] = {}
+
+    def files_of(self, modules: Iterable[str], search_path: Sequence[str]) -> dict[str, Path]:
+        """Find the files of modules, as `files_of` does.
+
+        Args:
+            modules: Names of modules.
+            search_path: The folders to search first.
+        """
+        found: dict[str, Path] = {}
+        entries = tuple(search_path)
+        waiting, seen = {name.partition(".")[0] for name in modules}, {"workbench"}
+        while waiting := waiting - seen:
+            top = waiting.pop()
+            seen.add(top)
+            if (top, entries) not in self._files:
+                self._files[top, entries] = list(_files_of(top, [*entries, *sys.path]))
+            for path, name in self._files[top, entries]:
+                found[name] = path
+                if path.suffix == ".py":
+                    waiting |= parse_code(path).imports
+        return found
 
 
 def _files_of(top: str, search_path: Sequence[str]) -> Iterator[tuple[Path, str]]:
@@ -96,18 +115,3 @@ def _files_of(top: str, search_path: Sequence[str]) -> Iterator[tuple[Path, str]
             name = path.relative_to(place.parent)
             if path.is_file() and NOT_CODE.isdisjoint(name.parts):
                 yield path, name.as_posix()
-
-
-def imported_by(path: Path) -> set[str]:
-    """Return the top-level names that a Python file imports; none if it cannot be parsed."""
-    try:
-        tree = ast.parse(path.read_bytes())
-    except (OSError, SyntaxError, ValueError):
-        return set()
-    names: set[str] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            names.add(node.module)
-    return {name.partition(".")[0] for name in names}

@@ -8,7 +8,6 @@ kept. Of these a fingerprint is taken, by which a change is noticed. How the cop
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import hashlib
 import importlib.util
@@ -23,6 +22,7 @@ import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from workbench.experiment import Experiment
 from workbench.experiment.command import arguments_of
@@ -31,9 +31,10 @@ from workbench.files import sha256_of
 from workbench.known_secrets import is_secret
 from workbench.programs import kept_imports
 from workbench.remote.code_archive import LEFT_OUT
-from workbench.remote.code_dependencies import files_of, imported_by, modules_of, relative_data
+from workbench.remote.code_dependencies import ModuleFiles, modules_of, relative_data
 from workbench.remote.code_origin import Origin, is_installed, user_modules
 from workbench.remote.named_files import find_named_files
+from workbench.remote.parsed_code import parse_code
 
 MAX_BYTES = 100 * 2**20
 """Most that is kept of the code itself."""
@@ -66,10 +67,6 @@ SOURCE_SUFFIXES = frozenset(
 _MODULE_OPTION = re.compile(r"(?:^|\s)-m\s+([A-Za-z_][\w.]*)")
 _OUTPUT_OPTION = re.compile(r"out|save|log|result|storage|\bdb|dest|export|checkpoint|ckpt", re.IGNORECASE)
 """Options after which a path is written to, so that its changes mean nothing."""
-_WRITES = re.compile(
-    r"(to|write|save|dump)(_|$)|savefig|savetxt|savez|connect$|FileHandler$|mkdir|touch|copy"
-)
-_WRITE_MODE = re.compile(r"[rwaxbt+]*[wax+][rwaxbt+]*")
 _WORD = re.compile(r"[^\s\"'=,;:(){}\[\]<>|&$`]+")
 _MAX_TEXT_CHARS = 2**20
 _ANY_SIZE = 1 << 62
@@ -131,7 +128,13 @@ def keep(experiment: Experiment, origin: Origin, *, before: Iterable[str] = ()) 
         for number, (path, content) in enumerate(sorted(contents.items()))
     }
     bundled = {name: str(path) for name, path in sorted(found.bundled.items()) if path in contents}
-    manifest = {"files": files, "tops": found.tops, "bundled": bundled, "directory": origin.directory}
+    manifest = {
+        "files": files,
+        "tops": found.tops,
+        "bundled": bundled,
+        "directory": origin.directory,
+        "others": _others_among(found),
+    }
     packed = {kept_imports.MANIFEST: json.dumps(manifest, ensure_ascii=True, sort_keys=True).encode()}
     # The oldest format of marshal, which every Python reads.
     packed[kept_imports.INDEX] = marshal.dumps({"files": files, "tops": found.tops}, 2)
@@ -156,6 +159,7 @@ def find(experiment: Experiment, origin: Origin) -> Found:
         origin: Where the run was started, on this machine.
     """
     found = Found()
+    files_of = ModuleFiles().files_of
     directory, search_path = Path(origin.directory), [origin.directory, *origin.search_path]
     modules = set(modules_of(experiment))
     arguments = arguments_of(experiment.command) if experiment.command else []
@@ -185,9 +189,10 @@ def find(experiment: Experiment, origin: Origin) -> Found:
             elif {name, path.name} & constants.read:
                 found.others.add(path)
         found.others -= {directory / name for name in constants.written}
-    for script in list(found.sources):
+    # What modules in the code import is in the code already.
+    for script in found.sources - set(code.values()):
         if script.suffix == ".py":
-            imported = files_of(imported_by(script), [str(script.parent), *search_path])
+            imported = files_of(parse_code(script).imports, [str(script.parent), *search_path])
         else:
             modules_started = _MODULE_OPTION.findall(script.read_text(errors="replace"))
             imported = files_of({name.partition(".")[0] for name in modules_started}, search_path)
@@ -227,30 +232,9 @@ class _Constants:
                 with contextlib.suppress(OSError):
                     self.read |= set(_WORD.findall(path.read_text(errors="replace")[:_MAX_TEXT_CHARS]))
                 continue
-            try:
-                tree = ast.parse(path.read_bytes())
-            except (OSError, SyntaxError, ValueError):
-                continue
-            for node in ast.walk(tree):
-                if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                    self.read.add(node.value.removeprefix("./"))
-                elif isinstance(node, ast.Call) and _writes(node):
-                    self.written |= {text.removeprefix("./") for text in _texts_in(node)}
-
-
-def _texts_in(node: ast.AST) -> Iterator[str]:
-    for below in ast.walk(node):
-        if isinstance(below, ast.Constant) and isinstance(below.value, str):
-            yield below.value
-
-
-def _writes(call: ast.Call) -> bool:
-    """Return whether a call writes to a file, as far as its name and its mode show."""
-    function = call.func
-    name = getattr(function, "attr", None) or getattr(function, "id", "")
-    if name == "open":
-        return any(_WRITE_MODE.fullmatch(text) for text in _texts_in(call))
-    return bool(_WRITES.match(name))
+            parsed = parse_code(path)
+            self.read |= {text.removeprefix("./") for text in parsed.texts}
+            self.written |= {text.removeprefix("./") for text in parsed.written}
 
 
 def _is_source(path: Path) -> bool:
@@ -270,7 +254,7 @@ def _add_editable(modules: Iterable[str], code: dict[str, Path], found: Found) -
     known = {name.partition("/")[0].removesuffix(".py") for name in code}
     wanted = {name.partition(".")[0] for name in modules}
     for path in code.values():
-        wanted |= imported_by(path) if path.suffix == ".py" else set()
+        wanted |= parse_code(path).imports if path.suffix == ".py" else set()
     for name in sorted(wanted - known - set(sys.stdlib_module_names) - {"workbench", "__main__"}):
         try:
             spec = importlib.util.find_spec(name)
@@ -392,8 +376,17 @@ def hash_of(path: str) -> str:
         return ""
 
 
-def others_of(experiment: Experiment, origin: Origin) -> list[str]:
-    """Return what the trials of an experiment depend on and cannot be kept: files, and the packages."""
-    found = find(experiment, origin)
-    others = sorted(map(str, found.others | found.unserved))[:MAX_OTHERS]
+def others_of(experiment: Experiment, origin: Origin, manifest: Mapping[str, Any] | None) -> list[str]:
+    """Return what the trials of an experiment depend on and cannot be kept: files, and the packages.
+
+    Args:
+        experiment: The experiment.
+        origin: Where the run was started, on this machine.
+        manifest: The manifest of the kept code, which names them; None where no code was kept.
+    """
+    others = _others_among(find(experiment, origin)) if manifest is None else manifest["others"]
     return [*others, PACKAGES]
+
+
+def _others_among(found: Found) -> list[str]:
+    return sorted(map(str, found.others | found.unserved))[:MAX_OTHERS]

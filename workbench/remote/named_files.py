@@ -6,14 +6,15 @@ not found.
 
 from __future__ import annotations
 
-import ast
 import itertools
+import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from workbench.remote.code_dependencies import NOT_CODE, files_of, imported_by
+from workbench.remote.code_dependencies import NOT_CODE, files_of
+from workbench.remote.parsed_code import parse_code
 
 _WORD = re.compile(r"[^\s\"'=,;:(){}\[\]<>|&$`]+")
 _READ_AS_TEXT = frozenset({".sh", ".yaml", ".yml", ".toml", ".json"})
@@ -45,42 +46,70 @@ def find_named_files(
     """
     found = NamedFiles()
     num_bytes = 0
+    resolved: dict[Path, Path] = {}
+
+    def is_new(path: Path) -> bool:
+        if path not in resolved:
+            resolved[path] = path.resolve()
+        return resolved[path] not in seen
+
     seen = {path.resolve() for path in code.values()}
+    names = _Names(directory)
     waiting = [*_texts_in(list(values)), *(text for path in code.values() for text in _texts_of(path))]
-    tried: set[str] = set()
     while waiting:
-        for name in [name for name in _candidates(waiting.pop()) if name not in tried]:
-            tried.add(name)
+        for name in names.untried_in(waiting.pop()):
             for paths in _groups(directory / name, directory):
-                new = [path for path in paths if path.resolve() not in seen]
+                new = [path for path in paths if is_new(path)]
                 size = sum(path.stat().st_size for path in new)
                 if num_bytes + size > max_bytes or len(paths) > _MAX_FILES:
                     found.too_large.append(name)
                     continue
                 num_bytes += size
                 for path in new:
-                    seen.add(path.resolve())
+                    seen.add(resolved[path])
                     found.files[path.relative_to(directory).as_posix()] = path
                     waiting += _texts_of(path)
     return found
 
 
-def _candidates(text: str) -> Iterator[str]:
-    """Yield the relative paths that a text may be, or contain."""
-    for word in {text.strip(), *_WORD.findall(text)}:
+class _Names:
+    """The words in texts that may be paths below a folder, and that have not been tried before."""
+
+    def __init__(self, directory: Path) -> None:
+        try:
+            # In any case of letters, as some file systems find them.
+            self._top_names = {name.casefold() for name in os.listdir(directory)}
+        except OSError:
+            self._top_names = set()
+        self._words: set[str] = set()
+        self._tried: set[str] = set()
+
+    def untried_in(self, text: str) -> list[str]:
+        """Return the relative paths that a text may be, or contain."""
+        untried: list[str] = []
+        for word in {text.strip(), *_WORD.findall(text)} - self._words:
+            self._words.add(word)
+            name = self._path_of(word)
+            if name is not None and name not in self._tried:
+                self._tried.add(name)
+                untried.append(name)
+        return untried
+
+    def _path_of(self, word: str) -> str | None:
         if not 0 < len(word) <= _MAX_NAME_CHARS or "\0" in word:
-            continue
+            return None
         path = Path(word)
-        is_below = path.parts and not path.is_absolute() and ".." not in path.parts
-        if is_below and not path.parts[0].startswith(("~", ".")) and NOT_CODE.isdisjoint(path.parts):
-            yield path.as_posix()
+        if not path.parts or path.is_absolute() or ".." in path.parts or path.parts[0].startswith(("~", ".")):
+            return None
+        is_there = path.parts[0].casefold() in self._top_names
+        return path.as_posix() if is_there and NOT_CODE.isdisjoint(path.parts) else None
 
 
 def _groups(path: Path, directory: Path) -> list[list[Path]]:
     """Return what belongs to a name: its file and, for a script, the modules that it imports; or a folder."""
     try:
         if path.is_file():
-            modules = files_of(imported_by(path), [str(path.parent)]) if path.suffix == ".py" else {}
+            modules = files_of(parse_code(path).imports, [str(path.parent)]) if path.suffix == ".py" else {}
             return [[path, *(one for one in modules.values() if one.is_relative_to(directory))]]
         below = sorted(itertools.islice(path.rglob("*"), _MAX_FILES + 1)) if path.is_dir() else []
     except OSError:
@@ -95,17 +124,11 @@ def _texts_of(path: Path) -> list[str]:
     try:
         if path.suffix not in {".py", *_READ_AS_TEXT} or path.stat().st_size > _MAX_TEXT_BYTES:
             return []
-        content = path.read_text(encoding="utf-8")
-        if path.suffix != ".py":
-            return [content]
-        tree = ast.parse(content)
-    except (OSError, SyntaxError, ValueError):
+        if path.suffix == ".py":
+            return list(parse_code(path).texts)
+        return [path.read_text(encoding="utf-8")]
+    except (OSError, ValueError):
         return []
-    docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    return [
-        node.value for node in ast.walk(tree)
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings
-    ]  # fmt: skip
 
 
 def _texts_in(value: object) -> list[str]:

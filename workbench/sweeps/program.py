@@ -184,7 +184,8 @@ class Program:
             }
             self._hashes = kept["hashes"]
             return
-        self._stamps = {path: stamp_of(path) for path in others_of(self._ledger.experiment, self._here)}
+        others = others_of(self._ledger.experiment, self._here, self._manifest)
+        self._stamps = {path: stamp_of(path) for path in others}
         self._hashing = threading.Thread(target=self._hash_all, name="fingerprints", daemon=True)
         self._hashing.start()
 
