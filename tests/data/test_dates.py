@@ -32,6 +32,11 @@ def column(*values: object) -> pd.Series:
         ("%m/%d/%Y %H:%M", "month/day/year hour:minute"),
         ("%d %b %Y", "day month year"),
         ("%Y/%m/%d", "year/month/day"),
+        ("%d.%m.%y", "day.month.year"),
+        ("%d/%m/%y", "day/month/year"),
+        ("%m/%d/%y %H:%M", "month/day/year hour:minute"),
+        ("%d-%b-%y", "day-month-year"),
+        ("%d-%m-%y %H:%M:%S", "day-month-year hour:minute:second"),
     ],
 )
 def test_dates_that_are_text_say_what_dates_say_at_learning_and_afterwards(written: str, words: str) -> None:
@@ -54,6 +59,13 @@ def test_whichever_dates_are_written_they_are_read_as_they_were(days: list[datet
     assert date_format_of(texts) is not None
     expected = [(day - datetime.date(1970, 1, 1)).days * 86_400e9 for day in days]
     assert as_times(texts, "ISO8601").tolist() == expected
+
+
+@pytest.mark.parametrize(
+    "values", [("1.2.10", "1.3.11"), ("10-40-20", "10-10-20"), ("1/2/3", "2/3/4"), ("12-13", "11-12")]
+)
+def test_versions_and_other_codes_are_no_dates(values: tuple[str, ...]) -> None:
+    assert date_format_of(column(*values)) is None
 
 
 def test_the_day_comes_first_where_both_ways_round_are_dates() -> None:

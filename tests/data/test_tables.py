@@ -7,6 +7,7 @@ import pytest
 from pyarrow import parquet
 
 from workbench.data import load, tables
+from workbench.data.columns import learn_column
 from workbench.data.table_files import read_columns, read_noted_table, read_table
 from workbench.data.tables import TableOptions, read_targets
 from workbench.errors import DataError, ExperimentError
@@ -363,3 +364,65 @@ def test_enormous_targets_stay_numbers_beside_rows_without_a_target(tmp_path):
     summary = TableOptions(path=path, target="y", drop_missing_targets=True).summary()
     assert summary.class_counts is None
     assert summary.target_range == pytest.approx((1e20, 2e21, 3.9e21))
+
+
+def written_in_german(path, shares, weights, prices):
+    rows = [
+        f"{share:.1f};{weight:.3f}".replace(".", ",") + f";{price:,}".replace(",", ".")
+        for share, weight, price in zip(shares, weights, prices, strict=True)
+    ]
+    path.write_text("share;weight;price\n" + "\n".join(rows) + "\n")
+
+
+@pytest.mark.parametrize("target", ["weight", "price"])
+def test_one_column_with_decimal_commas_decides_what_the_others_of_its_file_mean(tmp_path, target):
+    """Alone, 1,234 could be one thousand, and 1.200 beside 950 one and a fifth."""
+    rng = np.random.default_rng(0)
+    numbers = {
+        "share": rng.uniform(0, 1, 60).round(1),
+        "weight": rng.uniform(1, 9, 60).round(3),
+        "price": rng.integers(800, 3000, 60),
+    }
+    written_in_german(tmp_path / "table.csv", *numbers.values())
+    pd.DataFrame(numbers).to_csv(tmp_path / "points.csv", index=False)
+
+    found = TableOptions(path=tmp_path / "table.csv", target=target, task="regression")
+    expected = TableOptions(path=tmp_path / "points.csv", target=target, task="regression")
+
+    read, plain = found.reading(seed=0), expected.reading(seed=0)
+    assert read.target_mean == pytest.approx(plain.target_mean)
+    assert read.target_scale == pytest.approx(plain.target_scale)
+    for one, other in zip(read.columns, plain.columns, strict=True):
+        assert (one.name, one.mean, one.deviation) == (
+            other.name, pytest.approx(other.mean), pytest.approx(other.deviation),
+        )  # fmt: skip
+    notes = found.summary().notes
+    assert "price has points between thousands, because other columns have decimal commas" in notes
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        (["1,234;a", "2,345;b"], [1.234, 2.345]),  # semicolons alone
+        (["1,234;1.5", "2,345;2.5"], [1234, 2345]),  # points before decimals elsewhere
+        (['1,234;"1,234,567"', '2,345;"2,000,000"'], [1234, 2345]),
+    ],
+)
+def test_semicolons_between_columns_mean_decimal_commas_unless_another_column_says_no(
+    tmp_path, rows, expected
+):
+    (tmp_path / "table.csv").write_text("y;other\n" + "\n".join(rows) + "\n")
+    targets = read_targets(read_table(tmp_path / "table.csv")["y"], "regression")
+    assert targets.tolist() == expected
+
+
+def test_prices_with_commas_between_thousands_stay_thousands_in_a_table_with_commas(tmp_path):
+    (tmp_path / "table.csv").write_text('y,other\n"1,234",3.5\n"2,345",4.5\n')
+    assert read_targets(read_table(tmp_path / "table.csv")["y"], "regression").tolist() == [1234, 2345]
+
+
+def test_a_whole_number_is_the_same_category_with_and_without_a_point():
+    learnt = learn_column(pd.Series([1, 2, 2], dtype="category", name="k"), max_categories=9)
+    for same in ([2.0, 1.0], [2, 1], ["2", "1"]):
+        assert learnt.encode(pd.Series(same, name="k")).tolist() == [[1, 0], [0, 1]]
+    assert learnt.encode(pd.Series([1.5, 3.0], name="k")).tolist() == [[0, 0], [0, 0]]

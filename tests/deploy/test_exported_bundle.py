@@ -20,6 +20,7 @@ from workbench.deploy.exported_bundle import Exported, add_mean
 from workbench.deploy.onnx_export import difference_of, write_onnx
 from workbench.deploy.predictor import Predictor, open_session
 from workbench.deploy.rows import columns_from, table_of
+from workbench.deploy.serving.rows import RowReader, feeds_of_rows
 from workbench.errors import DataError, RunError
 from workbench.models import MODELS
 from workbench.models.ensemble_selection import weighted_mean
@@ -194,6 +195,44 @@ def test_numbers_written_as_text_are_read_alike_by_training_predict_and_the_scri
         predictor.predict({"paid": ["1,000"], "size": ["many"]})
     with pytest.raises(DataError, match="holds '1,000'"):
         predictor.predict({"paid": ["1,000"], "size": ["1,000"]})
+
+
+def test_values_of_any_kind_are_answered_alike_by_torch_predict_and_the_rows_of_a_client(
+    tmp_path: Path,
+) -> None:
+    random = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {
+            "code": random.choice(["NA", "None", "-", "", "DE"], 120),
+            "gap": random.choice(np.array(["", "NA", "a", None], dtype=object), 120),
+            "is_new": pd.array(random.choice(np.array([True, False, None]), 120), dtype="boolean"),
+            "took": pd.to_timedelta(random.integers(1, 9e6, 120), unit="ms"),
+            "day": pd.date_range("2024-01-01", periods=120).strftime("%d.%m.%y"),
+            "price": random.normal(50, 9, 120),
+        }
+    )
+    frame.loc[7, "took"] = pd.NaT
+    frame.to_parquet(tmp_path / "table.parquet")
+    options = {"path": str(tmp_path / "table.parquet"), "target": "price"}
+    made, _, card = exported(tmp_path / "bundle", "mlp", {"name": "table", **options})
+    columns = TableOptions.model_validate(options).reading(seed=0).columns
+    encoded = np.concatenate([column.encode(frame[column.name]) for column in columns], axis=1)
+    with torch.no_grad():
+        expected = in_unit_of_target(
+            made(torch.from_numpy(encoded.astype(np.float32))).numpy(),
+            experiment("mlp", {"name": "table", **options}),
+        )[:, 0]
+
+    assert next(one for one in card.inputs if one.name == "took").example < 9000, "in seconds, as it is read"
+    predictor = Predictor.open(tmp_path / "bundle", threads=1)
+    answers = predictor.predict(columns_from(card, frame))
+    assert answers.values == pytest.approx(expected, rel=1e-5)
+    assert not answers.notes
+    rows = json.loads(frame.assign(took=frame["took"].dt.total_seconds()).to_json(orient="records"))
+    reader = RowReader(card)
+    sent = reader.read([{one.name: row[one.name] for one in card.inputs} for row in rows])
+    assert predictor.run(feeds_of_rows(card, sent)) == pytest.approx(expected, rel=1e-5)
+    assert not [note for row in sent for note in reader.notes(row)]
 
 
 def test_a_file_with_a_header_only_has_no_answers(house: tuple[Path, pd.DataFrame, Any]) -> None:

@@ -152,7 +152,7 @@ def notes_of_columns(columns: Mapping[str, pd.Series], forms: Mapping[str, TextF
         ("decimal commas", [name for name, form in numbers.items() if form.has_decimal_comma]),
     ):  # fmt: skip
         if of_kind:
-            shown = listed([_example_of_comma(name, columns[name]) for name in of_kind])
+            shown = listed([_example_with_sign(name, columns[name]) for name in of_kind])
             notes.append(f"read as numbers with {what}: {shown}")
     if with_unit := [
         _example_of_unit(name, columns[name], form) for name, form in numbers.items() if form.unit
@@ -187,8 +187,11 @@ def listed(items: Sequence[str]) -> str:
     return ", ".join(items[:_MAX_NAMED]) + ", ..." * (len(items) > _MAX_NAMED)
 
 
-def _example_of_comma(name: str, column: pd.Series) -> str:
-    return f"{name} (such as {next(text for text in known_texts(column) if ',' in text)!r})"
+def _example_with_sign(name: str, column: pd.Series) -> str:
+    texts = known_texts(column)
+    # A column such as 950 and 1.200 has no commas of its own.
+    written = next((text for sign in ",." for text in texts if sign in text), next(iter(texts)))
+    return f"{name} (such as {written!r})"
 
 
 def _dates_in_words(column: pd.Series, form: str) -> str:

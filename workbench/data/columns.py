@@ -5,13 +5,14 @@ A column is learnt once and then encodes unseen rows. Which rows it learns from 
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from workbench.data.dates import ISO, Cycle, as_times, cycles_of, date_format_of, is_text, place_in
-from workbench.data.number_texts import PLAIN_NUMBERS, NumberText, number_text_of
+from workbench.data.number_texts import PLAIN_NUMBERS, NumberText, number_text_of, text_of_category
 from workbench.data.splits import divisor
 from workbench.errors import DataError
 
@@ -84,7 +85,8 @@ class Column:
             return as_times(values, self.date_format)
         if self.kind == "number":
             return _as_numbers(values, self.number_text)
-        ranks = [self.ranks.get(text, -1) for text in _as_texts(values)]
+        known = {text for text in self.ranks if text is not None}
+        ranks = [self.ranks.get(text, -1) for text in _as_texts(values, known)]
         return np.where(np.array(ranks) < 0, np.nan, np.array(ranks, dtype=np.float64))
 
 
@@ -181,6 +183,8 @@ def _as_numbers(values: pd.Series, form: NumberText | None = None) -> np.ndarray
 
 
 def _parsed(values: pd.Series, form: NumberText | None) -> np.ndarray:
+    if form is not None and form.has_decimal_comma and is_text(values):
+        return form.parse_all(values)  # 1.200 would be 1.2 otherwise
     try:
         return values.to_numpy(dtype=np.float64, na_value=np.nan)
     except (TypeError, ValueError):
@@ -189,6 +193,9 @@ def _parsed(values: pd.Series, form: NumberText | None) -> np.ndarray:
         return form.parse_all(values)
 
 
-def _as_texts(values: pd.Series) -> list[str | None]:
+def _as_texts(values: pd.Series, known: Container[str] = ()) -> list[str | None]:
     # A missing value is a separate category, under a key that no text can equal.
-    return [None if missing else str(value) for value, missing in zip(values, values.isna(), strict=True)]
+    return [
+        None if missing else text_of_category(value, known)
+        for value, missing in zip(values, values.isna(), strict=True)
+    ]

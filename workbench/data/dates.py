@@ -5,6 +5,7 @@ A format applies to a whole column and is detected from its values; statistics a
 
 from __future__ import annotations
 
+import re
 import warnings
 from typing import TYPE_CHECKING, Literal, get_args
 
@@ -22,6 +23,11 @@ DAYS: dict[Cycle, float] = {"year": 365.2425, "week": 7.0, "day": 1.0}
 NS_PER_DAY = 86_400e9
 # The weekday of the first day of 1970; weeks begin on Monday, which is 0.
 THURSDAY = 3
+# Dates with two digits of the year, which pandas does not guess: codes such as 1.2.10 are none.
+_SHORT = re.compile(
+    r"(?P<numbers>\d{1,2}/\d{1,2}/\d\d|\d\d(?P<sign>[.-])\d\d(?P=sign)\d\d|\d{1,2}-[A-Za-z]{3}-\d\d)"
+    r"(?P<time> \d{1,2}:\d\d(?P<seconds>:\d\d)?)?"
+)
 # Number of texts to guess formats from, because the first ones may not be dates.
 _NUM_GUESSED_FROM = 5
 _WORDS = {
@@ -166,10 +172,25 @@ def _guessed(texts: pd.Series) -> list[str]:
             with warnings.catch_warnings():  # the warning that the day comes first
                 warnings.simplefilter("ignore")
                 form = guess_datetime_format(text, dayfirst=day_first)
+            form = form or _guessed_short(text, day_first=day_first)
             # The order year, day, month is not used.
             if form is not None and _is_whole(form) and not (day_first and form.startswith("%Y")):
                 found[ISO if form.startswith("%Y-%m-%d") else form] = None
     return list(found)
+
+
+def _guessed_short(text: str, *, day_first: bool) -> str | None:
+    """Return the format of a date whose year has two digits; None for other texts."""
+    short = _SHORT.fullmatch(text)
+    if short is None:
+        return None
+    if short["numbers"][-4:-3].isalpha():
+        form = "%d-%b-%y"
+    else:
+        sign = short["sign"] or "/"
+        form = sign.join(("%d", "%m", "%y") if day_first else ("%m", "%d", "%y"))
+    time = "" if not short["time"] else " %H:%M:%S" if short["seconds"] else " %H:%M"
+    return form + time
 
 
 def _is_whole(form: str) -> bool:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, SupportsFloat
 
 import numpy as np
 
@@ -42,9 +42,12 @@ CURRENCIES = (
 """Words that may stand before a number: others are the kind of a code, such as SKU 123 or flat 12."""
 NUMBER_WITH_UNIT = r"([+-]?)\s*UNIT\s*(.+)|(.+?)\s*UNIT"
 """The pattern of a number beside the unit UNIT; its groups are the number."""
+DECIMAL_COMMA = "decimal_comma"
+"""The attribute of columns from a file whose other columns write decimal commas, so that 1,234 is 1.234."""
 _PLAIN = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?|[+-]?inf(?:inity)?", re.IGNORECASE | re.ASCII)
 _WITH_SEPARATORS = re.compile(NUMBER_WITH_SEPARATORS)
 _WITH_DECIMAL_COMMA = re.compile(NUMBER_WITH_DECIMAL_COMMA)
+_WITH_POINTS = re.compile(r"[+-]?(?:[1-9][0-9]{0,2}(?:[.][0-9]{3})+|[0-9]{1,3})")
 # A word behind a number may end in an exponent, as in 54 m2.
 _WITH_WORD = re.compile(
     rf"[+-]?\s*({'|'.join(map(re.escape, CURRENCIES))})\s*[+-]?[\d.,]*\d[\d.,]*"
@@ -113,10 +116,33 @@ class NumberText:
         found = np.full(len(values), np.nan)
         for place, (value, is_missing) in enumerate(zip(values, values.isna(), strict=True)):
             try:
-                found[place] = math.nan if is_missing else self.parse(str(value))
+                found[place] = math.nan if is_missing else self._number(value)
             except ValueError:
                 raise ValueError(f"row {values.index[place]} (from 0) holds {value!r}") from None
         return found
+
+    def _number(self, value: object) -> float:
+        return float(value) if isinstance(value, int | float | np.number) else self.parse(str(value))
+
+
+def text_of_category(value: object, known: Container[str]) -> str:
+    """Return a category as text; a whole number is 1 or 1.0, whichever is known.
+
+    Args:
+        value: A value that is not missing.
+        known: The texts of the known categories.
+
+    Example:
+        >>> text_of_category(1.0, {"1", "2"}), text_of_category(2, {"2.0"}), text_of_category(2.5, {"2.0"})
+        ('1', '2.0', '2.5')
+    """
+    text = str(value)
+    if text in known or isinstance(value, str | bool) or not isinstance(value, SupportsFloat):
+        return text
+    number = float(value)
+    if not number.is_integer():
+        return text
+    return next((other for other in (str(int(number)), str(number)) if other in known), text)
 
 
 PLAIN_NUMBERS = NumberText()
@@ -132,9 +158,10 @@ def number_text_of(values: pd.Series, *, min_share: float = NEARLY_NUMBERS) -> N
 
     Commas separate thousands only if every value of digits has them in all of these places: 950 and 1,200,
     but not 1200 or 1,5 beside these. Otherwise they stand before decimals if every value of digits has one at
-    most, and points between thousands only: 1.200,5 and 1,25. A sign is a unit only if it stands beside every
-    number, a word if it stands beside at least half of them and the others have none. Plain numbers alone are
-    text on purpose, such as codes: a text file would have given them as numbers.
+    most, and points between thousands only: 1.200,5 and 1,25. Where the file of the column has decimal commas
+    (`DECIMAL_COMMA` among `values.attrs`), that is tried first: 1,234 could be either. A sign is a unit only
+    if it stands beside every number, a word if it stands beside at least half of them and the others have
+    none. Plain numbers alone are text on purpose, such as codes: a text file would have read them as such.
 
     Args:
         values: The column; one of the type category is left as it is.
@@ -148,8 +175,9 @@ def number_text_of(values: pd.Series, *, min_share: float = NEARLY_NUMBERS) -> N
     counts = known_texts(values)
     bare, unit = without_units(counts)
     of_digits = [number for number in bare.values() if _OF_DIGITS.fullmatch(number)]
-    has_thousands = any("," in text for text in of_digits) and all(map(_WITH_SEPARATORS.fullmatch, of_digits))
-    has_decimal_comma = not has_thousands and _have_decimal_commas(of_digits)
+    is_of_commas = bool(values.attrs.get(DECIMAL_COMMA)) and _may_have_decimal_commas(of_digits)
+    has_thousands = not is_of_commas and _have_thousands(of_digits)
+    has_decimal_comma = is_of_commas or (not has_thousands and _have_decimal_commas(of_digits))
     form = _WITH_SEPARATORS if has_thousands else _WITH_DECIMAL_COMMA if has_decimal_comma else _PLAIN
     others = {text: count for text, count in counts.items() if not form.fullmatch(bare[text])}
     total = sum(counts.values())
@@ -160,6 +188,63 @@ def number_text_of(values: pd.Series, *, min_share: float = NEARLY_NUMBERS) -> N
         return None
     missing = tuple(sorted({text.lower() for text in others}))
     return NumberText(has_thousands, missing, unit, has_decimal_comma)
+
+
+def shows_decimal_commas(columns: Iterable[Sequence[str]]) -> bool | None:
+    """Return whether the columns of a file show that a comma stands before decimals in it.
+
+    Args:
+        columns: The texts of each column.
+
+    Returns:
+        True if a column writes numbers such as 12,5; False if one has numbers such as 1,234,567 or 12.5; None
+        if all could be either.
+
+    Example:
+        >>> shows_decimal_commas([["1,234", "2,345"], ["12,5", "3,25"]])
+        True
+        >>> shows_decimal_commas([["1,234", "2,345"], ["12.5", "3.25"]])
+        False
+        >>> shows_decimal_commas([["1,234", "2,345"]]) is None
+        True
+    """
+    has_others, has_points = False, False
+    has_decimal_commas = False
+    for texts in columns:
+        if not any("," in text or "." in text for text in texts):
+            continue
+        bare, _ = without_units(_counts(texts))
+        if not bare or not all(map(_OF_DIGITS.fullmatch, bare.values())):
+            continue
+        numbers = list(bare.values())
+        if not _have_thousands(numbers) and _have_decimal_commas(numbers):
+            has_decimal_commas = True
+        else:
+            others = [number for number in numbers if not _WITH_DECIMAL_COMMA.fullmatch(number)]
+            has_others |= any("," in number for number in others)
+            has_points |= any("." in number for number in others)
+    if has_decimal_commas and not has_others:
+        return True
+    return False if has_decimal_commas or has_others or has_points else None
+
+
+def may_be_thousands(texts: Iterable[str]) -> bool:
+    """Return whether numbers may have points between thousands, as 950 and 1.200, and at least one has.
+
+    Args:
+        texts: The values of a column; markers of missing values are left out.
+    """
+    known = [text.strip() for text in texts if not is_marker(text)]
+    return any("." in text for text in known) and all(map(_WITH_POINTS.fullmatch, known))
+
+
+def _have_thousands(texts: Sequence[str]) -> bool:
+    return any("," in text for text in texts) and all(map(_WITH_SEPARATORS.fullmatch, texts))
+
+
+def _may_have_decimal_commas(texts: Sequence[str]) -> bool:
+    has_signs = any("," in text or "." in text for text in texts)
+    return has_signs and all(map(_WITH_DECIMAL_COMMA.fullmatch, texts))
 
 
 def _have_decimal_commas(texts: Sequence[str]) -> bool:
@@ -216,8 +301,11 @@ def _without_unit(text: str, unit: str) -> str:
 
 def known_texts(values: pd.Series) -> dict[str, int]:
     """Return how often each text of a column occurs, without spaces around it; missing ones are left out."""
+    return _counts(map(str, values.dropna()))
+
+
+def _counts(texts: Iterable[str]) -> dict[str, int]:
     counts: dict[str, int] = {}
-    for value in values.dropna():
-        text = str(value).strip()
+    for text in map(str.strip, texts):
         counts[text] = counts.get(text, 0) + 1
     return {text: count for text, count in counts.items() if not is_marker(text)}

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+import numpy as np
+
 from workbench.data.cache import file_stamp
+from workbench.data.number_texts import DECIMAL_COMMA, may_be_thousands, shows_decimal_commas
 from workbench.data.options import existing_path
 from workbench.data.plain_frames import PlainFrame, plain_frame
 from workbench.errors import DataError, WorkbenchError
@@ -27,6 +30,8 @@ _NUM_FIELDS = re.compile(r"Expected (?P<expected>\d+) fields in line (?P<line>\d
 _UNNAMED_INDEX = re.compile(r"__index_level_\d+__")
 """How pandas names an index without a name in a parquet file."""
 _INDEX = "index"
+_MAX_ROWS_OF_COMMAS, _NUM_CELLS_OF_COMMAS = 1_000, 200_000
+"""How many of the first rows, and of their cells, show whether a file writes decimal commas."""
 
 
 def read_table(path: Path, num_rows: int | None = None, *, only: str | None = None) -> pd.DataFrame:
@@ -65,7 +70,18 @@ def read_noted_table(path: Path, num_rows: int | None = None, *, only: str | Non
             # Fails where the next row has more fields, of which pandas would take the first for its name.
             read_texts(nrows=2, sep=separator)
             read = pd.read_csv(path, sep=separator, nrows=num_rows, usecols=wanted)
-            return plain_frame(read, field="data.path")
+            num_first = min(_MAX_ROWS_OF_COMMAS, _NUM_CELLS_OF_COMMAS // len(names))
+            first_rows = read_texts(nrows=1 + num_first, sep=separator).iloc[1:]
+            shown = shows_decimal_commas(column.tolist() for _, column in first_rows.items())
+            notes: tuple[str, ...] = ()
+            if shown:
+                read_again = functools.partial(pd.read_csv, path, sep=separator, nrows=num_rows, dtype=str)
+                read, notes = _with_points_between_thousands(read, read_again)
+            plain = plain_frame(read, field="data.path")
+            # Excel writes semicolons between columns where commas stand before decimals.
+            if shown or (shown is None and separator == ";"):
+                plain.table.attrs[DECIMAL_COMMA] = True
+            return plain._replace(notes=(*plain.notes, *notes))
         if endings and endings[-1] in PARQUET_ENDINGS:
             check_repeated(path, _names_in_parquet(path), field="data.path")
             plain = plain_frame(pd.read_parquet(path, columns=wanted), field="data.path")
@@ -76,6 +92,35 @@ def read_noted_table(path: Path, num_rows: int | None = None, *, only: str | Non
         f"{path.name} has an unknown file extension",
         field="data.path",
         allowed=[*SIGNS, *PARQUET_ENDINGS],
+    )
+
+
+def _with_points_between_thousands(
+    read: pd.DataFrame, read_again: Callable[..., pd.DataFrame]
+) -> tuple[pd.DataFrame, tuple[str, ...]]:
+    """Return a table of a file with decimal commas, in which 1.200 beside 950 is the text that it is.
+
+    Args:
+        read: The table, in which pandas took the points for those before decimals.
+        read_again: Reads the columns `usecols` as text.
+
+    Returns:
+        The table, and notes on such columns.
+    """
+    may_be = [
+        name
+        for name, column in read.items()
+        if column.dtype.kind == "f"
+        and np.allclose(of_1000 := column.dropna() * 1000, np.round(of_1000), rtol=1e-9, atol=1e-6)
+    ]
+    if not may_be:
+        return read, ()
+    texts = read_again(usecols=may_be)
+    written = {name: column_of(texts, str(name)) for name in may_be}
+    thousands = {str(name): column for name, column in written.items() if may_be_thousands(column.dropna())}
+    return read.assign(**thousands), tuple(
+        f"{name} has points between thousands, because other columns have decimal commas"
+        for name in thousands
     )
 
 

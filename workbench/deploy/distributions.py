@@ -35,7 +35,7 @@ def bin_of(statistics: Statistics, value: Any) -> int:
         >>> [bin_of(ages, value) for value in (1.0, 2.0, 9.0, float("nan"))]
         [0, 1, 2, 3]
     """
-    if is_missing(value):
+    if is_missing(value) and value not in statistics.categories:
         return num_bins(statistics)
     if statistics.categories:
         try:

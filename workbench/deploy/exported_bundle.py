@@ -20,7 +20,7 @@ from workbench.data.reading import Reading, some_of
 from workbench.deploy import table_graph
 from workbench.deploy.card import MODEL, Card, Input, Metric, Output
 from workbench.deploy.exported_model import Answering, Member, answering_program, build
-from workbench.deploy.feeds import feeds_of
+from workbench.deploy.feeds import feeds_of, is_missing
 from workbench.deploy.formats import ONNX, SIZES, Program, add_format
 from workbench.deploy.graph import OPSET, onnx
 from workbench.deploy.onnx_export import BATCHES, TOLERANCE, difference_of
@@ -262,8 +262,10 @@ def example_in(values: Any) -> Any:
     for value in values[:100]:
         if isinstance(value, np.ndarray):
             return value.tolist() if value.size <= _MAX_EXAMPLE_NUMBERS else None
-        if value is None or value != value:
+        if not isinstance(value, str) and is_missing(value):
             continue
+        if isinstance(value, np.timedelta64):
+            return float(value / np.timedelta64(1, "s"))
         plain = value.item() if isinstance(value, np.generic) else value
         is_plain = isinstance(plain, bool | int | float | str) and not isinstance(value, np.datetime64)
         return plain if is_plain else str(value)

@@ -6,14 +6,14 @@ an answer for them, and noted.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from datetime import date, datetime, timezone
 from typing import Any
 
 import numpy as np
 
 from workbench.absent_columns import absent_columns
-from workbench.data.number_texts import MISSING_TEXTS, NumberText
+from workbench.data.number_texts import MISSING_TEXTS, NumberText, text_of_category
 from workbench.data.tokens import encode_texts, split_text
 from workbench.deploy.card import Card, Input
 from workbench.errors import DataError
@@ -21,6 +21,7 @@ from workbench.formatting import counted_noun
 
 _TRUTH = {"true": 1.0, "false": 0.0}
 _NUM_NAMED = 5
+_NO_CATEGORY = "\0"
 
 
 def feeds_of(card: Card, columns: Mapping[str, Any]) -> tuple[dict[str, np.ndarray], list[str]]:
@@ -100,16 +101,18 @@ def ids_of(one: Input, texts: Sequence[str]) -> np.ndarray:
 
 
 def _texts(one: Input, values: Sequence[Any]) -> tuple[np.ndarray, list[str]]:
-    texts = ["" if is_missing(value) else str(value) for value in values]
-    found = np.array(texts, dtype=object)
     if one.kind == "text":
-        return found, []
-    known = {*one.categories, *(MISSING_TEXTS if one.has_missing else ())}
+        return np.array(["" if is_missing(value) else str(value) for value in values], dtype=object), []
+    categories = frozenset(one.categories)
+    missing = missing_text_of(one)
+    texts = [category_in(categories, value, missing) for value in values]
+    found = np.array(texts, dtype=object)
+    known = {*categories, *((missing, *MISSING_TEXTS) if one.has_missing else ())}
     unknown = np.array([row for row, text in enumerate(texts) if text not in known], dtype=np.int64)
     if not len(unknown):
         return found, []
     row = int(unknown[0])
-    first = "a missing value" if texts[row] == "" else repr(texts[row])
+    first = "a missing value" if texts[row] == missing else repr(texts[row])
     return found, [
         f"column {one.name!r} holds values that training never saw in {_rows(unknown)}, such as {first}: "
         "they count as none of the known categories"
@@ -192,6 +195,38 @@ def _read_date(text: str, form: str) -> datetime:
         except ValueError:
             pass
     return datetime.fromisoformat(f"{text[:-1]}+00:00" if text.endswith("Z") else text)
+
+
+def missing_text_of(one: Input) -> str:
+    """Return the text by which a graph takes a missing value of a category: an empty one if that is none.
+
+    Args:
+        one: An input of categories.
+    """
+    texts = ("", *sorted(MISSING_TEXTS - {""}))
+    return next((text for text in texts if text not in one.categories), _NO_CATEGORY)
+
+
+def category_in(categories: Container[str], value: Any, missing: str = "") -> str:
+    """Return the text of a category as training wrote it.
+
+    A text such as NA is a category where training had it as one. A whole number is the same whether it is
+    written as 1 or 1.0, which gaps in a column exchange.
+
+    Args:
+        categories: The known categories.
+        value: The value.
+        missing: What a missing value becomes.
+
+    Example:
+        >>> category_in(("NA", "1"), "NA"), category_in(("NA", "1"), 1.0), category_in(("1",), None)
+        ('NA', '1', '')
+    """
+    if isinstance(value, str) and value in categories:
+        return value
+    if is_missing(value):
+        return missing
+    return text_of_category(value, categories)
 
 
 def is_missing(value: Any) -> bool:

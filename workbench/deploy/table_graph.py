@@ -12,6 +12,7 @@ from workbench.data.columns import Column
 from workbench.data.dates import DAYS, NS_PER_DAY, THURSDAY
 from workbench.data.number_texts import MISSING_TEXTS
 from workbench.deploy.card import Input
+from workbench.deploy.feeds import missing_text_of
 from workbench.deploy.graph import ML, Graph
 
 _NUMBERS = ("number", "time")
@@ -122,7 +123,8 @@ def _encode_numbers(graph: Graph, columns: list[Column], given: dict[str, str]) 
 def _encode_category(graph: Graph, column: Column, given: str) -> _Part:
     ranks = {text: rank for text, rank in column.ranks.items() if text is not None}
     if None in column.ranks:
-        ranks = dict.fromkeys(sorted(MISSING_TEXTS), column.ranks[None]) | ranks
+        texts = (*sorted(MISSING_TEXTS), missing_text_of(input_of(column, None)))
+        ranks = dict.fromkeys(texts, column.ranks[None]) | ranks
     rank = graph.add(
         "LabelEncoder", given, domain=ML, keys_strings=list(ranks), values_int64s=list(ranks.values()),
         default_int64=-1,

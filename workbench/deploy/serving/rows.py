@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from workbench.deploy.card import Card, Input
-from workbench.deploy.feeds import ids_of, is_missing, number_in, seconds_of
+from workbench.deploy.feeds import category_in, ids_of, is_missing, missing_text_of, number_in, seconds_of
 from workbench.deploy.image_files import sent_pixels, takes_images
 from workbench.deploy.predictor import Answers
 from workbench.deploy.serving.batching import Answer, Row
@@ -103,6 +103,7 @@ class RowReader:
         self._known = {
             one.name: frozenset(one.categories) for one in card.inputs if one.kind == "category"
         }  # fmt: skip
+        self._missing = {one.name: missing_text_of(one) for one in card.inputs if one.kind == "category"}
 
     def read(self, rows: Sequence[Any]) -> list[Row]:
         """Return rows with the values in the order of the inputs.
@@ -129,7 +130,7 @@ class RowReader:
             if one.kind in ("number", "date") and math.isnan(value) and not one.has_missing:
                 found.append(f"column {one.name!r} is missing, and was never missing in training")
             elif one.kind == "category" and value not in self._known[one.name]:
-                if value and not is_missing(value):
+                if value != self._missing[one.name] and not is_missing(value):
                     found.append(f"column {one.name!r}: training never saw {_shown(value)}")
                 elif not one.has_missing:
                     found.append(f"column {one.name!r} is missing, and was never missing in training")
@@ -176,6 +177,9 @@ def _reader(one: Input) -> Callable[[Any], Any]:
         return lambda value: _date(one, value)
     if one.kind == "array":
         return lambda value: _array(one, value)
+    if one.kind == "category":
+        categories, missing = frozenset(one.categories), missing_text_of(one)
+        return lambda value: category_in(categories, _checked_text(value), missing)
     return _text
 
 
@@ -211,11 +215,13 @@ def _number(value: Any) -> float:
 
 
 def _text(value: Any) -> str:
-    if value is None:
-        return ""
+    return "" if value is None else str(_checked_text(value))
+
+
+def _checked_text(value: Any) -> Any:
     if isinstance(value, dict | list):
         raise _WrongValueError("is not text", "text, or null where it is missing")
-    return str(value)
+    return value
 
 
 def _date(one: Input, value: Any) -> float:
