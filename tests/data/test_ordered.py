@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from hypothesis import given, settings
@@ -131,6 +132,42 @@ def test_what_a_loader_decides_and_the_plan_decides_too_is_refused(settings: Any
     loader = DataLoader(numbers(4), **settings)
     with pytest.raises(DataError, match=problem):
         as_split(loader, {}, part="train", name="made")[0]
+
+
+INPUTS = np.arange(8, dtype=np.float32).reshape(4, 2)
+TARGETS = np.array([0, 1, 2, 1])
+
+
+@pytest.mark.parametrize("whole", [tuple, list])
+@pytest.mark.parametrize(
+    ("inputs", "targets"),
+    [
+        (INPUTS, TARGETS),
+        (torch.tensor(INPUTS), torch.tensor(TARGETS)),
+        (torch.tensor(INPUTS), TARGETS),
+        (INPUTS[:2], TARGETS[:2]),
+    ],
+)
+def test_inputs_and_targets_may_be_an_array_each(inputs: Any, targets: Any, whole: Any) -> None:
+    made = as_split(whole((inputs, targets)), {}, part="train", name="made")[0]
+    some, wanted = made.batch(np.array([1, 0]))
+    assert len(made) == len(targets)
+    assert np.asarray(some).tolist() == [[2, 3], [0, 1]]
+    assert np.asarray(wanted).tolist() == [1, 0]
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ((INPUTS, TARGETS[:3]), "same number of samples"),
+        ((torch.tensor(INPUTS), torch.tensor(TARGETS[:3])), "same number of samples"),
+        ({"x": INPUTS, "y": TARGETS}, "which of its members is the target"),
+        ((pd.DataFrame(INPUTS), pd.Series(TARGETS)), "which of its columns is the target"),
+    ],
+)
+def test_columns_that_are_no_pairs_are_refused(given: Any, problem: str) -> None:
+    with pytest.raises(DataError, match=problem):
+        as_split(given, {}, part="train", name="made")
 
 
 def test_samples_of_different_lengths_are_refused_with_what_pads_them() -> None:

@@ -9,10 +9,12 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
+import numpy as np
+
 from workbench.data.collating import collate, inputs_and_targets
 from workbench.data.loader_arguments import PLAIN, LoaderArguments, arguments_of
 from workbench.data.ordered import Collate, SampledSplit, SharedGenerator, StreamSplit
-from workbench.data.splits import MapSplit, Split
+from workbench.data.splits import ArraySplit, MapSplit, Split
 from workbench.errors import DataError, ExperimentError
 
 _TABLE_PACKAGES = ("pandas", "polars", "pyarrow", "modin", "cudf", "dask")
@@ -26,8 +28,9 @@ def as_split(
     """Return a data set as a split, and what a DataLoader around it states.
 
     Args:
-        dataset: A split; a map-style or iterable data set of torch or Hugging Face; a plain sequence; or a
-            `torch.utils.data.DataLoader`; see `loader_arguments` for what its arguments mean.
+        dataset: A split; a map-style or iterable data set of torch or Hugging Face; a plain sequence; inputs
+            and targets as two arrays or tensors; or a `torch.utils.data.DataLoader`; see `loader_arguments`
+            for what its arguments mean.
         options: The options of the data, for the length of a stream that does not know its own.
         part: train, validation or test.
         name: Name of the data, for messages.
@@ -40,7 +43,17 @@ def as_split(
         ExperimentError: If the length of a stream is missing.
     """
     whose = f"{part} of {name}"
-    _refuse_tables(dataset, whose)
+    for table in dataset if type(dataset) in (tuple, list) else [dataset]:
+        _refuse_tables(table, whose)
+    if isinstance(dataset, Mapping):
+        raise DataError(
+            f"{whose} is a mapping, and which of its members is the target is unknown",
+            field="data",
+            allowed="(inputs, targets), or a data set of (input, target) pairs",
+            next_step="Return (train['x'], train['y']) in its place, with the names of your columns.",
+        )
+    if _are_columns(dataset):
+        return _with_samples(_columns(*dataset), whose), PLAIN
     torch_data = sys.modules.get("torch.utils.data")
     gather: Collate = collate
     arguments, sampler = PLAIN, None
@@ -110,6 +123,29 @@ def _refuse_tables(dataset: Any, whose: str) -> None:
             next_step="Return pairs, for example list(zip(frame[features].to_numpy('float32'), "
             "frame['target'].to_numpy())); or write the table to a file, and use the data set `table`.",
         )  # fmt: skip
+
+
+def _are_columns(dataset: Any) -> bool:
+    """Return whether a part is inputs and targets, each in one array: an array alone is no sample."""
+    return (
+        type(dataset) in (tuple, list)
+        and len(dataset) == 2
+        and all(isinstance(column, np.ndarray) or type(column).__module__ == "torch" for column in dataset)
+        and all(column.ndim > 0 for column in dataset)
+    )
+
+
+def _columns(inputs: Any, targets: Any) -> Split:
+    if isinstance(inputs, np.ndarray) and isinstance(targets, np.ndarray):
+        return ArraySplit(inputs, targets)
+    if len(inputs) != len(targets):
+        raise DataError(
+            f"inputs of shape {tuple(inputs.shape)} and targets of shape {tuple(targets.shape)} do not have "
+            "the same number of samples",
+            field="data", allowed="one target for each input, the sample first",
+        )  # fmt: skip
+    torch = sys.modules["torch"]  # one of the two is a tensor
+    return MapSplit(torch.utils.data.TensorDataset(torch.as_tensor(inputs), torch.as_tensor(targets)))
 
 
 def _with_samples(split: Split, whose: str) -> Split:
