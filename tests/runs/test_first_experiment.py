@@ -330,3 +330,21 @@ def test_an_option_with_a_short_name_alone_is_searched_and_passed_by_it(tmp_path
     found = Experiment.from_yaml(experiment_for(script).text)
     assert list(found.search.root) == ["C", "gamma"]
     assert expand(found.command or "", {"C": 3.0, "gamma": 0.2}, {})[2:] == ["-C", "3.0", "--gamma=0.2"]
+
+
+@pytest.mark.parametrize(
+    ("metric", "goal"),
+    [
+        ("val_accuracy", "maximize"), ("f1", "maximize"), ("f1_loss", "minimize"), ("score_loss", "minimize"),
+        ("val_loss", "minimize"), ("accuracy_error", "minimize"), ("macro_f1", "maximize"), ("rmse", "minimize"),
+        ("mean_absolute_error", "minimize"), ("r2", "maximize"), ("roc_auc", "maximize"),
+    ],
+)  # fmt: skip
+def test_the_goal_of_a_loss_is_not_that_of_the_score_in_its_name(
+    metric: str, goal: str, tmp_path: Path
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(f"import sys\nprint('{metric}: %f' % 0.5)\n")
+    text = experiment_for(script).text
+    assert f"objectives: [{{metric: {metric}, goal: {goal}}}]" in text
+    assert "No option was found" in text

@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from workbench.errors import DataError
+from workbench.experiment.goals import Goal
+from workbench.experiment.metric_declarations import goal_of
 from workbench.runs.script_help import Style, options_elsewhere
 from workbench.runs.script_metrics import metrics_of
 from workbench.runs.script_option import ScriptOption, called_name, literal_of
@@ -54,7 +56,11 @@ _NEAR_ONE = 0.8
 """From here on a part, such as a momentum, is searched by its distance from 1."""
 _SMALL = 0.1
 """Below it a number is searched on a logarithmic scale, whatever its name."""
-_UP = re.compile(r"acc|score|f1|auc|reward|bleu|precision|recall", re.IGNORECASE)
+_UP = re.compile(
+    r"acc|score|f1|auc|reward|bleu|precision|recall|iou|dice|psnr|ssim|(^|[-_.])r2|r.?squared", re.IGNORECASE
+)
+
+_DOWN = re.compile(r"loss|err(or)?(?![a-z])", re.IGNORECASE)
 
 
 def options_of(source: str) -> list[ScriptOption]:
@@ -128,7 +134,7 @@ def experiment_for(path: Path) -> FirstExperiment:
     command = " ".join(["python", shlex.quote(str(path)), *_passed(options, searched, places, style)])
     metrics = metrics_of(source)
     metric = metrics[0] if metrics else "loss"
-    goal = "maximize" if _UP.search(metric) else "minimize"
+    goal = _guessed_goal(metric)
     lines = [
         f"# Written from the options of {path.name}: edit the ranges, the objective and the budget.",
         *([f"# The script does not start without them, so write their values into the command: "
@@ -140,12 +146,22 @@ def experiment_for(path: Path) -> FirstExperiment:
         else "# No printed metric was found in the script: name one that it writes.",
         f"# Check the goal: it is guessed from the name {metric}.",
         f"objectives: [{{metric: {_yaml(metric)}, goal: {goal}}}]",
+        *([] if options else ["# No option was found in the script: add what it takes, such as "
+          "search: {lr: {low: 0.001, high: 0.1, log: true}}."]),
         *(["search:"] if searched else ["search: {}"]),
         *(f"  {_yaml(name)}: {domain}" for name, domain in searched.items()),
         *(f"  # {option.name}: {_described(option)}" for option in others),
         "budget: {trials: 20}",
     ]  # fmt: skip
     return FirstExperiment("\n".join(lines) + "\n", values)
+
+
+def _guessed_goal(metric: str) -> Goal:
+    """Return in which direction a metric is probably better."""
+    if (declared := goal_of(metric)) is not None:
+        return declared
+    is_loss = _DOWN.search(metric) is not None  # such as f1_loss
+    return "maximize" if _UP.search(metric) and not is_loss else "minimize"
 
 
 def _passed(
