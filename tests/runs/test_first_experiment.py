@@ -336,8 +336,8 @@ def test_an_option_with_a_short_name_alone_is_searched_and_passed_by_it(tmp_path
     ("metric", "goal"),
     [
         ("val_accuracy", "maximize"), ("f1", "maximize"), ("f1_loss", "minimize"), ("score_loss", "minimize"),
-        ("val_loss", "minimize"), ("accuracy_error", "minimize"), ("macro_f1", "maximize"), ("rmse", "minimize"),
-        ("mean_absolute_error", "minimize"), ("r2", "maximize"), ("roc_auc", "maximize"),
+        ("val_loss", "minimize"), ("accuracy_error", "minimize"), ("macro_f1", "maximize"),
+        ("rmse", "minimize"), ("mean_absolute_error", "minimize"), ("roc_auc", "maximize"),
     ],
 )  # fmt: skip
 def test_the_goal_of_a_loss_is_not_that_of_the_score_in_its_name(
