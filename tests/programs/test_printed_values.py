@@ -223,6 +223,32 @@ def test_rows_with_words_and_quoted_cells(tmp_path: Path) -> None:
     assert len(found) == 4
 
 
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+@pytest.mark.parametrize("begin", ["", "\ufeff"])
+def test_columns_may_be_separated_as_spreadsheets_do(separator: str, begin: str, tmp_path: Path) -> None:
+    file = csv_rows(tmp_path / "log.csv")
+    comma = "." if separator == "," else ","
+    rows = [["loss", "epoch"], [f"0{comma}5", "1"], [f"1{comma}25e-1", "2"]]
+    (tmp_path / "log.csv").write_text(begin + "".join(f"{separator.join(row)}\n" for row in rows), "utf-8")
+    found = [values for values, _ in file.poll(at_end=True)]
+    assert found == [{"loss": 0.5, "epoch": 1}, {"loss": 0.125, "epoch": 2}]
+
+
+def test_of_two_columns_of_one_name_none_is_read(tmp_path: Path) -> None:
+    file = csv_rows(tmp_path / "log.csv")
+    (tmp_path / "log.csv").write_text("epoch,loss,loss\n1,0.5,9\n")
+    assert [values for values, _ in file.poll(at_end=True)] == [{"epoch": 1}]
+
+
+def test_a_list_takes_the_place_of_a_number(tmp_path: Path) -> None:
+    assert read_json(b'{"loss": [0.5, 0.25], "name": "x"}').words == {"loss": "a list"}
+    file = csv_rows(tmp_path / "log.csv")
+    (tmp_path / "log.csv").write_text('epoch,loss\n1,0.5\n2,"[0.25, 0.3]"\n')
+    first, last = (values for values, _ in file.poll(at_end=True))
+    assert (first, last, last.words) == ({"epoch": 1, "loss": 0.5}, {"epoch": 2}, {"loss": "[0.25, 0.3]"})
+    assert read_line(b'{"msg": "loss: 0.5", "tags": ["a"]}', ("loss",)) == {"loss": 0.5}
+
+
 def test_lines_of_json_with_only_a_null_are_taken(tmp_path: Path) -> None:
     file = json_lines(tmp_path / "log.jsonl")
     (tmp_path / "log.jsonl").write_text('{"loss": null}\n{"name": "x"}\n')

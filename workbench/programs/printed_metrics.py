@@ -78,6 +78,9 @@ _BARE = re.compile(rf"(?<![\w'\"])([-+]?(?:nan|inf)|{NOT_READ})(?![\w'\"])")
 """What Python prints within a mapping, and does not read as a literal."""
 _AN_OBJECT = "an array or another object"
 _MAX_DEPTH = 4
+_MAX_WORD = 80
+_LISTED = re.compile(r"\s*[\[(].*\d.*[\])]\s*", re.DOTALL)
+"""Several numbers in the place of one, as text."""
 _MAX_UNREADABLE = 3
 _SIGNS = (b"{", b"=", b":", b"|", b"nan", b"NaN", b"NAN", b"inf", b"Inf", b" NA", b" None")
 _NUMBER_AT_END = re.compile(rb"\d(?:%|m?s|x)?[ )\]'\"]*(?:[\r\n]|$)")
@@ -185,7 +188,8 @@ def read_line(line: bytes, metrics: Collection[str] = ()) -> Values:
     if text.startswith("{"):
         if not text.endswith("}"):
             return Values()  # half a line, of a program that was killed
-        if not (found := read_json(line)).is_empty:
+        found = read_json(line)
+        if found or any(name in metrics for name in found.words):
             return _without_booleans(found, metrics)
     text = _with_present_values(with_plain_values(text))
     text, nested = _without_nested(text, metrics)
@@ -346,22 +350,37 @@ def pattern_reader(patterns: tuple[str, ...]) -> Reader:
 
 
 class Rows:
-    """Reads rows of CSV, of which the first names the columns."""
+    """Reads rows of CSV, of which the first names the columns; commas, semicolons or tabs separate them."""
 
     def __init__(self) -> None:
         """Begin before the names."""
         self._names: list[str] | None = None
+        self._separator = ","
 
     def read(self, line: bytes) -> Values:
         """Return the numbers of a row by name; none of the row of names, or of one that is torn."""
-        cells = _cells_of(line.decode(errors="replace"))
-        has_value = any(cell in _ABSENT or number_of_text(cell) is not None for cell in cells)
+        text = line.decode(errors="replace").removeprefix("\ufeff")
+        if self._names is None:
+            self._separator = next((sign for sign in ",;\t" if sign in text), ",")
+        cells = _cells_of(text, self._separator)
+        has_value = any(
+            cell in _ABSENT or number_of_text(self._number_in(cell)) is not None for cell in cells
+        )
         if self._names is None or not has_value:
             self._names = cells
             return Values()
         if len(cells) != len(self._names):
             return Values()
-        return _numbers(dict(zip(self._names, cells, strict=True)), 1)
+        row = {
+            name: self._number_in(cell)
+            for name, cell in zip(self._names, cells, strict=True)
+            if self._names.count(name) == 1  # which of several columns of a name is meant is unknown
+        }
+        return _numbers(row, 1)
+
+    def _number_in(self, cell: str) -> str:
+        """Return a cell; where no comma separates the columns, it may be a decimal comma."""
+        return cell.replace(",", ".") if self._separator != "," and has_decimal_comma(cell) else cell
 
 
 def _text_of(line: bytes) -> str:
@@ -370,16 +389,16 @@ def _text_of(line: bytes) -> str:
     return "" if text.count("\ufffd") > _MAX_UNREADABLE else without_escapes(text).strip()
 
 
-def _cells_of(row: str) -> list[str]:
+def _cells_of(row: str, separator: str) -> list[str]:
     try:
-        cells = next(csv.reader([row], skipinitialspace=True), [])
+        cells = next(csv.reader([row], delimiter=separator, skipinitialspace=True), [])
     except csv.Error:  # it is torn, or not a row
-        cells = row.split(",")
+        cells = row.split(separator)
     return [cell.strip() for cell in cells]
 
 
 def _numbers(found: Mapping[str, Any], depth: int, prefix: str = "") -> Values:
-    """Return the numbers of a document, and the words that stand in the place of one."""
+    """Return the numbers of a document, and the words and lists that stand in the place of one."""
     values = Values()
     for name, value in found.items():
         name = f"{prefix}{name}"
@@ -388,15 +407,23 @@ def _numbers(found: Mapping[str, Any], depth: int, prefix: str = "") -> Values:
             values |= inner
             values.words |= inner.words
             continue
-        if isinstance(value, str):
-            number = number_of_text(value)
-            word = word_of(value) if number is None else None
-        else:
-            judged = judge(value)
-            number = None if isinstance(judged, NotANumber) else judged
-            word = "null" if value is None else None
+        number, word = _number_or_word(value)
         if number is not None:
             values[name] = number
         elif word is not None:
             values.words[name] = word
     return values
+
+
+def _number_or_word(value: Any) -> tuple[float | None, str | None]:
+    """Return the number that a value of a document is, or what it is in the place of one."""
+    if isinstance(value, str):
+        number = number_of_text(value)
+        listed = value.strip()[:_MAX_WORD] if number is None and _LISTED.fullmatch(value) else None
+        return number, listed or (word_of(value) if number is None else None)
+    judged = judge(value)
+    if not isinstance(judged, NotANumber):
+        return judged, None
+    if value is None:
+        return None, "null"
+    return None, judged.what if isinstance(value, list) else None
