@@ -90,6 +90,24 @@ def test_a_bundle_answers_with_probabilities_of_the_classes(name: str, tmp_path:
     assert answers.classes.tolist() == probabilities.argmax(-1).astype(str).tolist()
 
 
+@pytest.mark.parametrize("shape", [(), (1,)])
+@pytest.mark.parametrize("loss", [functional.binary_cross_entropy, nn.BCELoss])
+def test_probabilities_of_two_classes_stay_what_they_are(
+    loss: Any, shape: tuple[int, ...], tmp_path: Path
+) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(Shaped(1, shape), nn.Sigmoid())
+    with torch.no_grad():
+        model[0].layer.weight.mul_(20)  # so that some are nearly 0 or 1
+    targets = LABELS.float().reshape(-1, *shape)
+    answers = export(tmp_path, model, targets, 2, loss=loss).predict({"inputs": INPUTS.numpy()})
+    with torch.no_grad():
+        ones = model(INPUTS).reshape(-1).numpy()
+    assert ones.min() < 1e-3
+    assert ones.max() > 1 - 1e-3
+    np.testing.assert_allclose(answers.probabilities, np.stack([1 - ones, ones], axis=1), atol=2e-6)
+
+
 def test_scores_of_several_classes_at_once_stay_what_they_are(tmp_path: Path) -> None:
     torch.manual_seed(0)
     model = Shaped(3, (3,))

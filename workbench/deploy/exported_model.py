@@ -31,7 +31,7 @@ from workbench.errors import RunError
 from workbench.models.calls import call_model, output_in
 from workbench.models.detector import NUM_EDGES
 from workbench.models.fitted_estimator import FittedEstimator
-from workbench.models.pairing import Pairing
+from workbench.models.pairing import MIN_PROBABILITY, Pairing
 from workbench.models.trees import TreeEnsemble
 from workbench.training.loaders import as_tensors
 
@@ -315,6 +315,13 @@ def _scores(graph: Graph, found: str, member: Member, num_dims: int) -> str:
         found = graph.add("Transpose", found, perm=[0, *range(2, num_dims), 1])
     if pairing.form != "binary":
         return found
+    if pairing.single_scores == "probabilities":  # the softmax of their logits gives them back
+        low, high = (
+            graph.constant(np.array(bound, np.float32)) for bound in (MIN_PROBABILITY, 1 - MIN_PROBABILITY)
+        )
+        found = graph.add("Clip", found, low, high)
+        rest = graph.add("Sub", graph.constant(np.array(1, np.float32)), found)
+        found = graph.add("Sub", graph.add("Log", found), graph.add("Log", rest))
     return graph.add("Concat", graph.add("Sub", found, found), found, axis=-1)
 
 

@@ -29,7 +29,8 @@ SingleScores = Literal["logits", "probabilities", "unknown"]
 """What a model returns that has one number for two classes."""
 IGNORED = -100
 """The class that torch's losses leave out, such as that of padding."""
-_MIN_PROBABILITY = 1e-6
+MIN_PROBABILITY = 1e-6
+"""The least probability of which there is a logit."""
 _SHARE_TOLERANCE = 1e-3
 _DECLARATION = "class_dim"
 _RESHAPES = re.compile(
@@ -526,7 +527,7 @@ def _readings(shape: tuple[int, ...], target_shape: tuple[int, ...]) -> list[tup
 
 def _logits_of(probabilities: Tensor) -> Tensor:
     """Return the logits of probabilities, of which 0 and 1 are a little more and less."""
-    return torch.logit(probabilities, eps=_MIN_PROBABILITY)
+    return torch.logit(probabilities, eps=MIN_PROBABILITY)
 
 
 def _are_of_sigmoid(scores: Tensor) -> bool:
