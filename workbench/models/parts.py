@@ -376,9 +376,24 @@ def _between_0_and_1(values: Tensor, _size: float, generator: torch.Generator) -
     return drawn / drawn.sum(dim=-1, keepdim=True) if drawn.ndim > 1 and drawn.shape[-1] > 1 else drawn
 
 
-def masked(targets: Tensor) -> Tensor:
-    """Return class numbers of which every third is ignored, and the first sample as a whole."""
-    changed = targets.clone()
-    changed.view(-1)[::3] = IGNORED
-    changed[0] = IGNORED
-    return changed
+def masked(targets: Tensor, *, seed: int = 0, has_empty: bool = True) -> Tensor:
+    """Return class numbers of which about half are left out, at other places for each sample.
+
+    The others are some of those that the targets have, also at places where all samples leave out theirs.
+
+    Args:
+        targets: Class numbers of some samples.
+        seed: Of what is drawn.
+        has_empty: Whether the first sample leaves out all.
+    """
+    known = targets[targets != IGNORED].unique()
+    generator = torch.Generator().manual_seed(seed)
+    shape = tuple(targets.shape)
+    is_left_out = torch.rand(shape, generator=generator).to(targets.device) < 0.5
+    if has_empty:
+        is_left_out[0] = True
+    is_left_out.view(-1)[-1] = False
+    if not len(known):
+        return targets.masked_fill(is_left_out, IGNORED)
+    drawn = known[torch.randint(len(known), shape, generator=generator).to(targets.device)]
+    return drawn.masked_fill(is_left_out, IGNORED)

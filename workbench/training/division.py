@@ -12,6 +12,7 @@ import copy
 import dataclasses
 import functools
 import inspect
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -19,6 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from workbench.data.collating import TARGET_NAMES
 from workbench.data.draws import RandomStates
 from workbench.data.known_targets import known_targets
 from workbench.data.ordered import OrderedSplit
@@ -261,8 +263,9 @@ def _evidence(
         pool = _pool(parts, targets)
         for some_outputs, some_targets in rules.variants(outputs, targets, pool):
             yield from rules.evidence_on(function, some_outputs, some_targets) or ()
-        may_leave_out = by_targets and pool is not None and leaves_out_targets(parts.datasets)
-        if not may_leave_out or bool((targets == IGNORED).any()):
+        if not by_targets or pool is None:
+            return
+        if not leaves_out_targets(parts.datasets) and not bool((targets == IGNORED).any()):
             return
         # On the CPU: a GPU may not survive a class that a function does not know.
         on_cpu = functools.partial(map_tensors, Tensor.cpu)
@@ -301,34 +304,58 @@ def _own_copy(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
 
 
 def _division_of_model(parts: Parts, size: int) -> rules.Division | None:
-    """Return by what parts of a loss count that the model computes, for which it is called for each part."""
+    """Return by what parts of a loss count that the model computes, for which it is called for each part.
+
+    No more samples are given to it at once than in a step, as more may not fit.
+    """
     indices = _chosen(parts, size)
-    indices = indices[: max(2, min(len(indices), parts.settings.plan.micro_batch))]
-    num = len(indices)
-    pieces = []
-    for is_masked in (False, True):
-        inputs, targets = parts.validation.fetch(indices)
-        if is_masked:
-            if not isinstance(targets, Tensor) or targets.is_floating_point():
-                break
-            if not leaves_out_targets(parts.datasets):
-                break
-            if bool((targets == IGNORED).any()):
-                break
-            changed = rules.masked(targets)
-            inputs = _with(inputs, targets, changed)
-            if inputs is None:
-                break
-            targets = changed
-        whole = _returned(parts, inputs)
-        if whole is None:
+    at_once = max(2, min(len(indices), parts.settings.plan.micro_batch))
+    pieces: list[rules.Evidence] = []
+    for first in range(0, len(indices) - 1, at_once):
+        inputs, targets = parts.validation.fetch(indices[first : first + at_once])
+        found = _evidence_of_model(parts, inputs, targets)
+        if found is None:
             return None
-        if whole != whole:
-            continue
-        for sizes in rules.sizes_of_parts(num):
-            values = [(_returned(parts, each), None) for each in rules.cut(inputs, sizes)]
-            pieces.append(rules.evidence_of(whole, values, rules.cut(targets, sizes), sizes, 1.0))  # type: ignore
+        pieces += found
+        # Samples may leave out equally many targets, so that they count alike in either way.
+        changed = _with_other_targets(parts, inputs, targets, seed=first)
+        if changed is not None:
+            with contextlib.suppress(ValueError, IndexError, RuntimeError):  # it takes no targets of -100
+                pieces += _evidence_of_model(parts, *changed) or []
     return rules.division_shown_by(pieces) if pieces else None
+
+
+def _evidence_of_model(parts: Parts, inputs: Any, targets: Any) -> list[rules.Evidence] | None:
+    """Return what the model's loss is for a batch and its parts; None where it returns none."""
+    num = num_samples(targets) or num_samples(inputs)
+    whole = _returned(parts, inputs)
+    if whole is None:
+        return None
+    if num < 2 or whole != whole:
+        return []
+    pieces = []
+    for sizes in rules.sizes_of_parts(num):
+        values: list[tuple[float, float | None]] = [
+            (math.nan if loss is None else loss, None)
+            for loss in (_returned(parts, part) for part in rules.cut(inputs, sizes))
+        ]
+        pieces.append(rules.evidence_of(whole, values, rules.cut(targets, sizes), sizes, 1.0))
+    return pieces
+
+
+def _with_other_targets(parts: Parts, inputs: Any, targets: Any, *, seed: int) -> tuple[Any, Any] | None:
+    """Return a batch that leaves out other targets; None where none are left out, or it is not known how."""
+    if not isinstance(targets, Tensor) or targets.is_floating_point() or not targets.ndim:
+        return None
+    has_some = bool((targets == IGNORED).any())
+    # A GPU may not survive a class that the model does not know.
+    may_have = parts.worker.device.type == "cpu" and leaves_out_targets(parts.datasets)
+    if not has_some and not may_have:
+        return None
+    # Of two samples both must count something, each in a number of its own.
+    changed = rules.masked(targets, seed=seed, has_empty=len(targets) > 2 or seed % 4 == 2)
+    replaced = _with(inputs, targets, changed)
+    return None if replaced is None else (replaced, changed)
 
 
 def _returned(parts: Parts, inputs: Any) -> float | None:
@@ -340,7 +367,8 @@ def _returned(parts: Parts, inputs: Any) -> float | None:
 def _with(inputs: Any, targets: Tensor, changed: Tensor) -> Any:
     """Return inputs in which the targets are replaced; None where they are not known to be among them."""
     if isinstance(inputs, dict):
-        return inputs | {"labels": changed} if _is_same(inputs.get("labels"), targets) else None
+        name = next((name for name in TARGET_NAMES if _is_same(inputs.get(name), targets)), None)
+        return None if name is None else inputs | {name: changed}
     if isinstance(inputs, tuple) and _is_same(inputs[-1], targets):
         return (*inputs[:-1], changed)
     return None
