@@ -12,16 +12,19 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import Dataset
+from torch.nn import functional
+from torch.utils.data import Dataset, TensorDataset
 
 from tests.builders.adversaries import Alone
 from tests.builders.ways import OF_SEVERAL
 from tests.services.waiting import wait_until
+from workbench.data import load
 from workbench.data.foreign import as_split
 from workbench.events import PlanMeasured
 from workbench.exchanges import EXCHANGES
 from workbench.exchanges.capabilities import with_options
 from workbench.experiment import Experiment
+from workbench.models.parts import DividedLoss
 from workbench.plan import PartialPlan
 from workbench.probes.measurements import PlanProbe
 from workbench.strategies.capabilities import capabilities_of
@@ -261,3 +264,125 @@ def test_what_an_exchange_reads_later_is_not_overwritten_by_the_backward_pass(ex
         group.close()
     for quiet, busy in zip(found[:num_steps], found[num_steps:], strict=True):
         torch.testing.assert_close(busy, quiet)
+
+
+def counted(outputs: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    weights = torch.arange(1, outputs.shape[1] + 1, device=outputs.device, dtype=torch.float32)
+    return functional.cross_entropy(outputs, targets, weight=weights, reduction="sum"), weights[targets].sum()
+
+
+def weighted(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    total, count = counted(outputs, targets)
+    return total / count
+
+
+def leaving_out(options: Any) -> Any:
+    """Return images of digits of which a third has no class."""
+    loaded = load("digits", {})
+    parts = []
+    for split in (loaded.train, loaded.validation):
+        inputs, targets = split.batch(np.arange(300))
+        targets = np.where(np.arange(300) % 3 == 0, -100, targets)
+        parts.append(TensorDataset(torch.from_numpy(inputs), torch.from_numpy(targets).long()))
+    return tuple(parts)
+
+
+def probabilities(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    return functional.binary_cross_entropy(
+        outputs.sigmoid().clamp(0, 1), functional.one_hot(targets, 10).float()
+    )
+
+
+@pytest.mark.parametrize("compile", ["none", "cuda_graphs"])
+@pytest.mark.parametrize(
+    ("loss", "data"), [("counted", "digits"), ("probabilities", "digits"), (None, "own")]
+)
+def test_every_micro_batch_makes_the_training_of_the_whole_batch(
+    loss: str | None, data: str, compile: str, tmp_path: Path
+) -> None:
+    here = "tests.training.test_on_gpu"
+    own = {"name": f"{here}:leaving_out", "task": "classification", "num_outputs": 10}
+    found = []
+    for accumulation in (1, 4):
+        experiment = Experiment(
+            model={"name": "mlp", "hidden_width": 32},
+            data=own if data == "own" else data,
+            loss=None if loss is None else f"{here}:{loss}",
+            objectives=[{"metric": "val_loss", "goal": "minimize"}],
+            training={"epochs": 2, "global_batch": 64, "optimizer": "sgd"},
+            plan={
+                "micro_batch": 64 // accumulation,
+                "accumulation": accumulation,
+                "precision": "fp32",
+                "compile": compile,
+            },
+        )
+        folder = str(tmp_path / str(accumulation))
+        found.append(
+            run_trial(TrialTask("r", 0, 0, experiment.model_dump_json(), folder=folder), lambda event: False)
+        )
+        assert found[-1].state == "complete", found[-1].traceback
+    assert found[0].values == pytest.approx(found[1].values, rel=1e-4)
+    assert Baseline().excess("r") is None, "no kernel of a check has failed"
+
+
+def test_a_loss_that_differs_in_parts_is_refused_on_the_device_too(tmp_path: Path) -> None:
+    experiment = Experiment(
+        model={"name": "mlp", "hidden_width": 32},
+        data="digits",
+        loss="tests.training.test_on_gpu:weighted",
+        objectives=[{"metric": "val_loss", "goal": "minimize"}],
+        training={"epochs": 1, "global_batch": 64},
+        plan={"micro_batch": 16, "accumulation": 4},
+    )
+    task = TrialTask("r", 0, 0, experiment.model_dump_json(), folder=str(tmp_path))
+    ended = run_trial(task, lambda event: False)
+    assert ended.state == "failed"
+    assert "total and its count" in str(ended.message)
+
+
+def test_steps_of_a_counted_loss_wait_for_the_device_only_where_they_are_read(tmp_path: Path) -> None:
+    outputs = torch.randn(8, 10, device="cuda", requires_grad=True)
+    targets = torch.full((8,), -100, device="cuda")
+    loss = DividedLoss(functional.cross_entropy, "targets")
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        total, count = loss.measure(outputs, targets)
+        total.backward()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert (total.item(), count.item()) == (0.0, 0)
+    assert outputs.grad is not None
+    assert not outputs.grad.isnan().any()
+
+
+class OnTheDevice(Dataset[Any]):
+    """Samples that lie on the device already."""
+
+    def __init__(self, first: int) -> None:
+        self.targets = (torch.arange(20) % 3 + first).cuda()
+
+    def __len__(self) -> int:
+        return 20
+
+    def __getitem__(self, index: int) -> Any:
+        return torch.ones(4, device="cuda"), self.targets[index]
+
+
+def there(options: Any) -> Any:
+    return OnTheDevice(options["first"]), OnTheDevice(options["first"])
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_samples_that_lie_on_the_device_are_read_and_checked(first: int, tmp_path: Path) -> None:
+    data = {"name": "tests.training.test_on_gpu:there", "task": "classification", "num_outputs": 3}
+    experiment = Experiment(
+        model="mlp",
+        data={**data, "first": first},
+        objectives=[{"metric": "val_loss", "goal": "minimize"}],
+        training={"epochs": 1, "global_batch": 10},
+    )
+    task = TrialTask("r", 0, 0, experiment.model_dump_json(), folder=str(tmp_path))
+    ended = run_trial(task, lambda event: False)
+    assert ended.state == ("complete" if first == 0 else "failed")
+    assert first == 0 or "Subtract 1" in str(ended.message)

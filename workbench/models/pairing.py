@@ -16,6 +16,7 @@ from typing import Any, Literal, NoReturn, TypeVar
 import numpy as np
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 
 from workbench.errors import DataError, ExperimentError
 from workbench.models import Task
@@ -360,7 +361,8 @@ class Pairing:
 
     def _logits(self, scores: Tensor, reader: str) -> Tensor:
         """Return single scores of two classes as logits."""
-        if self.single_scores == "unknown" and is_readable(scores):
+        # Looked at once, wherever it is: from then on it is known, so that no step waits for a device.
+        if self.single_scores == "unknown" and has_values(scores):
             if bool(((scores >= 0) & (scores <= 1)).all()):
                 raise ExperimentError(
                     f"{self.model} returns one number from 0 to 1 for each prediction, and {reader} cannot "
@@ -487,9 +489,14 @@ def class_numbers(wanted: Tensor) -> Tensor:
 
 def is_readable(values: Tensor) -> bool:
     """Return whether the values of a tensor can be looked at without waiting for a device or a compiler."""
+    return type(values) is Tensor and values.device.type == "cpu" and has_values(values)
+
+
+def has_values(values: Tensor) -> bool:
+    """Return whether a tensor has values that can be looked at, perhaps after waiting for a device."""
     return (
-        type(values) is Tensor
-        and values.device.type == "cpu"
+        values.device.type != "meta"
+        and not isinstance(values, FakeTensor)
         and not torch.compiler.is_compiling()
         and not torch._C._functorch.is_batchedtensor(values)  # pyright: ignore[reportAttributeAccessIssue]
         and not torch._C._functorch.is_gradtrackingtensor(values)  # pyright: ignore[reportAttributeAccessIssue]
@@ -568,7 +575,7 @@ def _counted(shape: tuple[int, ...], class_dim: int | None) -> str:
 
 def _as_array(values: Any) -> np.ndarray:
     if isinstance(values, Tensor):
-        values = values.detach()
+        values = values.detach().cpu()  # a data set of the user's may hold its samples on a GPU
         return (values.float() if values.dtype == torch.bfloat16 else values).numpy()
     return np.asarray(values)
 

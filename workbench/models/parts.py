@@ -348,8 +348,11 @@ def variants(outputs: Any, targets: Any, pool: Tensor | None) -> Iterator[tuple[
         yield outputs, drawn
     if not isinstance(output_in(outputs), Tensor):
         return
-    size = float(output_in(outputs).float().std(unbiased=False)) or 1.0
-    for make in (_noisy, _between_0_and_1):
+    found = output_in(outputs).float()
+    size = float(found.std(unbiased=False)) or 1.0
+    # A loss of probabilities refuses other numbers, which a GPU does not survive.
+    are_shares = bool(((found >= 0) & (found <= 1)).all())
+    for make in (_between_0_and_1,) if are_shares else (_noisy, _between_0_and_1):
         changed = map_outputs(lambda each, make=make: _drawn(make, each, size, generator), outputs)
         yield changed, drawn
         if drawn is not targets:

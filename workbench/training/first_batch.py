@@ -58,7 +58,8 @@ def check_first_batch(parts: Parts) -> None:
     size = min(len(parts.validation), max(2, min(_NUM_SAMPLES, parts.settings.plan.micro_batch)))
     parts.strategy.train(False)
     try:
-        with torch.random.fork_rng(devices=[]), _seeing_normalisation() as alone:
+        devices = [parts.worker.device] if parts.worker.device.type == "cuda" else []
+        with torch.random.fork_rng(devices=devices), _seeing_normalisation() as alone:
             outputs, targets = _compare(parts, size)
             # With as many samples as another dimension has, it does not show which of the two comes first.
             is_alone = parts.worker.workers_per_replica == 1  # else not all of them see the outputs
