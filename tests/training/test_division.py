@@ -13,17 +13,13 @@ import torch
 from sklearn.metrics import f1_score, r2_score, roc_auc_score
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.utils.data import Dataset
 
+from tests.builders.whole_measures import FUNCTIONS, LABELS, NUMBERS, SCORES, measure
 from tests.services.process_group import run_together
 from tests.training.test_first_batch import experiment
-from workbench.data.splits import ArraySplit
 from workbench.events import TrialEnded, TrialPlanned, TrialReported
-from workbench.models.adapters import load_metrics
-from workbench.strategies.group import Group
-from workbench.strategies.strategy import Worker
 from workbench.training import TrialTask, run_trial
-from workbench.training.evaluation import evaluate
-from workbench.training.source import Source
 
 NUM_VALIDATION = 20
 GENERATOR = torch.Generator().manual_seed(0)
@@ -68,7 +64,7 @@ def pinball(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def run(
-    folder: Path, loss: Any, accumulation: int, targets: Tensor = CLASSES
+    folder: Path, loss: Any, accumulation: int, targets: Tensor = CLASSES, **fields: Any
 ) -> tuple[TrialEnded, list[Any]]:
     """Train 2 epochs with global batches of 16, the last of which has 8 samples."""
     folder.mkdir()
@@ -82,6 +78,7 @@ def run(
         training=TRAINING,
         loss=loss,
         plan={"micro_batch": size, "accumulation": accumulation},
+        **fields,
     )
     for sha256, payload in asked.payloads().items():
         (objects / sha256).write_bytes(payload)
@@ -153,75 +150,17 @@ def test_the_loss_of_an_evaluation_is_that_of_all_its_samples(tmp_path: Path) ->
 INPUTS_OF_FIRST_BATCH = torch.randn(60, 6, generator=torch.Generator().manual_seed(0))
 
 
-# Metrics: outputs are the inputs themselves, in an order that makes parts differ.
-SCORES = np.sort(np.random.default_rng(0).normal(size=37)).astype(np.float32)
-LABELS = (SCORES + np.random.default_rng(1).normal(size=37) > 0.6).astype(np.int64)
-NUMBERS = (SCORES + np.random.default_rng(2).normal(size=37)).astype(np.float32)
-
-
-def auc(outputs: Tensor, targets: Tensor) -> float:
-    return float(roc_auc_score(targets > 0.5, outputs[:, 0]))
-
-
-def f1(outputs: Tensor, targets: Tensor) -> float:
-    return float(f1_score(targets > 0.5, outputs[:, 0] > 0.7))
-
-
-def r2(outputs: Tensor, targets: Tensor) -> float:
-    return float(r2_score(targets, outputs[:, 0]))
-
-
-def correlation(outputs: Tensor, targets: Tensor) -> Tensor:
-    return torch.corrcoef(torch.stack([outputs[:, 0], targets.float()]))[0, 1]
-
-
-def median_error(outputs: Tensor, targets: Tensor) -> Tensor:
-    return (outputs[:, 0] - targets).abs().median()
-
-
-def geometric_mean(outputs: Tensor, targets: Tensor) -> Tensor:
-    return (outputs[:, 0] - targets).abs().clamp(min=1e-3).log().mean().exp()
-
-
-def root_mean(outputs: Tensor, targets: Tensor) -> Tensor:
-    return (outputs[:, 0] - targets).square().mean().sqrt()
-
-
-def largest(outputs: Tensor, targets: Tensor) -> tuple[Tensor, int]:
-    """Return what is stated as a total and a count, and does not add up."""
-    return (outputs[:, 0] - targets).abs().max() * len(targets), len(targets)
-
-
-FUNCTIONS: list[Any] = [auc, f1, r2, correlation, median_error, geometric_mean, root_mean, largest]
-
-
-class Identity:
-    def predict(self, inputs: Any) -> Any:
-        return inputs
-
-    def train(self, mode: bool) -> None:
-        pass
-
-
-def measure(rank: int, num_workers: int, meeting: str | None, batches: tuple[int, ...]) -> list[Any]:
-    group = Group(rank, num_workers, None, meeting)
-    metrics = load_metrics({each.__name__: each for each in FUNCTIONS}, "regression")
-    worker, results = Worker(rank, num_workers, group=group), []
-    for targets in (NUMBERS, LABELS):
-        source = Source(ArraySplit(SCORES[:, None], targets), torch.device("cpu"))
-        results += [evaluate(Identity(), source, metrics, batch=each, worker=worker) for each in batches]
-    group.close()
-    return results
-
-
 def expected(targets: np.ndarray) -> dict[str, float]:
     outputs, wanted = torch.from_numpy(SCORES[:, None]), torch.from_numpy(targets)
-    found = {each.__name__: each(outputs, wanted) for each in FUNCTIONS}
+    found: dict[str, Any] = {each.__name__: each(outputs, wanted) for each in FUNCTIONS}
+    found["auc"] = roc_auc_score(targets > 0.5, SCORES)
+    found["f1"] = f1_score(targets > 0.5, SCORES > 0.7)
+    found["r2"] = r2_score(targets, SCORES)
     found["largest"] = np.abs(SCORES - targets).max()
     return {name: float(value) for name, value in found.items()}
 
 
-@pytest.mark.parametrize("num_workers", [1, 3])
+@pytest.mark.parametrize("num_workers", [1, 2])
 def test_a_metric_is_that_of_all_outputs_for_every_batch_and_number_of_workers(num_workers: int) -> None:
     batches = (37, 8, 1)
     function = functools.partial(measure, batches=batches)
@@ -231,3 +170,44 @@ def test_a_metric_is_that_of_all_outputs_for_every_batch_and_number_of_workers(n
             targets = (NUMBERS, LABELS)[index // len(batches)]
             assert result == pytest.approx(expected(targets), rel=1e-6)
             assert not any(math.isnan(value) for value in result.values())
+
+
+class Tuples(Dataset[Any]):
+    """Samples of which the targets are known only when they are read."""
+
+    def __init__(self, inputs: Tensor, targets: Tensor) -> None:
+        self.inputs, self.targets = inputs, targets
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        return self.inputs[index], self.targets[index]
+
+
+def two_terms(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Return a mean over samples, as long as no target is left out."""
+    return functional.cross_entropy(outputs, targets) + 0.1 * outputs.square().mean()
+
+
+@pytest.mark.parametrize("leaves_out", [False, True])
+def test_a_target_that_is_left_out_later_refuses_what_adds_up_without_it(
+    leaves_out: bool, tmp_path: Path
+) -> None:
+    targets = CLASSES.clone()
+    if leaves_out:
+        targets[33] = -100  # of train, so that nobody has seen it before
+    ended, _ = run(tmp_path / "parts", two_terms, 4, targets, kind=Tuples)
+    assert ended.state == ("failed" if leaves_out else "complete"), ended.message
+    assert not leaves_out or "plan.accumulation" in str(ended.message)
+    assert run(tmp_path / "whole", two_terms, 1, targets, kind=Tuples)[0].state == "complete"
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_a_loss_that_draws_at_random_is_judged_by_its_mean(reduction: str, tmp_path: Path) -> None:
+    def loss(outputs: Tensor, targets: Tensor) -> Tensor:
+        noisy = functional.dropout(outputs, 0.3)
+        return functional.cross_entropy(noisy, targets, reduction=reduction) / 16
+
+    ended, _ = run(tmp_path / "parts", loss, 4)
+    assert ended.state == ("complete" if reduction == "mean" else "failed"), ended.message

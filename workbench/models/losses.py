@@ -6,6 +6,8 @@ than one tensor, `models.calls.output_in` chooses.
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 from torch import Tensor
@@ -20,12 +22,8 @@ from workbench.models.pairing import IGNORED, UNKNOWN, Pairing, is_readable, rea
 def cross_entropy(outputs: Any, targets: Any, pairing: Pairing = UNKNOWN) -> Tensor:
     """Return the mean negative log-likelihood of the targets, in nats."""
     scores, wanted = pairing.classes(outputs, targets, reader="cross_entropy", checks_numbers=False)
-    try:
+    with _naming_classes(pairing, targets):
         return functional.cross_entropy(scores, wanted)
-    except IndexError:  # a class that the model has no score for
-        if is_readable(targets):
-            pairing.check_targets(targets, kind="classes")
-        raise
 
 
 @reads("classes")
@@ -33,7 +31,19 @@ def cross_entropy_in_parts(outputs: Any, targets: Any, pairing: Pairing = UNKNOW
     """Return the total of `cross_entropy` and of how many targets it is: those that are not left out."""
     scores, wanted = pairing.classes(outputs, targets, reader="cross_entropy", checks_numbers=False)
     count = len(wanted) if wanted.is_floating_point() else (wanted != IGNORED).sum()
-    return functional.cross_entropy(scores, wanted, reduction="sum"), count
+    with _naming_classes(pairing, targets):
+        return functional.cross_entropy(scores, wanted, reduction="sum"), count
+
+
+@contextlib.contextmanager
+def _naming_classes(pairing: Pairing, targets: Any) -> Iterator[None]:
+    """Say which class it is that the model has no score for, where torch states its number."""
+    try:
+        yield
+    except IndexError:
+        if is_readable(targets):
+            pairing.check_targets(targets, kind="classes")
+        raise
 
 
 @reads("numbers")

@@ -228,7 +228,43 @@ def _division(parts: Parts, outputs: Any, targets: Any) -> rules.Division | None
     if is_random:
         piece = _evidence_of_draws(function, outputs, targets)
         return None if piece is None else rules.division_shown_by([piece])
-    return rules.division_shown_by(list(_evidence(parts, function, outputs, targets)))
+    seen = list(_evidence(parts, function, outputs, targets))
+    imagined = list(_evidence_of_left_out(parts, function, outputs, targets))
+    return _decided(parts, seen, imagined, leaves_out=_leaves_out(targets))
+
+
+def _decided(
+    parts: Parts, seen: list[rules.Evidence], imagined: list[rules.Evidence], *, leaves_out: bool
+) -> rules.Division:
+    """Return by what parts of a loss count.
+
+    Args:
+        parts: What `find_division` was called with.
+        seen: Of targets as they are, or could be.
+        imagined: Of targets that are left out, which may not occur.
+        leaves_out: Whether they do occur.
+    """
+    found = rules.division_shown_by(seen + imagined)
+    if found != "none" or not imagined or leaves_out:
+        return found
+    # All targets of this data may count, so that the loss is refused only once one is read that does not.
+    parts.train.look_at_targets(functools.partial(_refuse_left_out, parts))
+    return rules.division_shown_by(seen)
+
+
+def _leaves_out(targets: Any) -> bool:
+    return isinstance(targets, Tensor | np.ndarray) and bool((targets == IGNORED).any())
+
+
+def _refuse_left_out(parts: Parts, targets: Any) -> None:
+    """Refuse to divide a step with targets that are left out, by a loss of which the parts are not the whole.
+
+    Raises:
+        ExperimentError: If there are such targets, and the plan divides steps.
+    """
+    if parts.loss.division != "none" and _leaves_out(targets):
+        parts.loss.division = "none"
+        refuse_division(parts)
 
 
 def _evidence_of_draws(
@@ -250,22 +286,28 @@ def _adds_up(parts: Parts, name: str, outputs: Any, targets: Any) -> bool | None
     assert isinstance(metric, Metric)
     found = output_in(outputs)
     per_sample = found.nbytes / max(len(found), 1) if isinstance(found, Tensor) and found.ndim else 0.0
-    pieces = list(_evidence(parts, metric.measure, outputs, targets, by_targets=False))
+    pieces = list(_evidence(parts, metric.measure, outputs, targets))
     if any(not piece.supports("counts") for piece in pieces):
         return False
     return True if pieces and per_sample * len(parts.validation) > MAX_HELD_BYTES else None
 
 
 def _evidence(
-    parts: Parts, function: Callable[[Any, Any], Any], outputs: Any, targets: Any, *, by_targets: bool = True
+    parts: Parts, function: Callable[[Any, Any], Any], outputs: Any, targets: Any
 ) -> Iterator[rules.Evidence]:
     with torch.no_grad():
-        pool = _pool(parts, targets)
-        for some_outputs, some_targets in rules.variants(outputs, targets, pool):
+        for some_outputs, some_targets in rules.variants(outputs, targets, _pool(parts, targets)):
             yield from rules.evidence_on(function, some_outputs, some_targets) or ()
-        if not by_targets or pool is None:
+
+
+def _evidence_of_left_out(
+    parts: Parts, function: Callable[[Any, Any], Any], outputs: Any, targets: Any
+) -> Iterator[rules.Evidence]:
+    """Yield what is seen of targets that are left out, where there are some or it is not known."""
+    with torch.no_grad():
+        if _pool(parts, targets) is None:
             return
-        if not leaves_out_targets(parts.datasets) and not bool((targets == IGNORED).any()):
+        if not leaves_out_targets(parts.datasets) and not _leaves_out(targets):
             return
         # On the CPU: a GPU may not survive a class that a function does not know.
         on_cpu = functools.partial(map_tensors, Tensor.cpu)
@@ -310,19 +352,22 @@ def _division_of_model(parts: Parts, size: int) -> rules.Division | None:
     """
     indices = _chosen(parts, size)
     at_once = max(2, min(len(indices), parts.settings.plan.micro_batch))
-    pieces: list[rules.Evidence] = []
+    seen: list[rules.Evidence] = []
+    imagined: list[rules.Evidence] = []
+    leaves_out = False
     for first in range(0, len(indices) - 1, at_once):
         inputs, targets = parts.validation.fetch(indices[first : first + at_once])
         found = _evidence_of_model(parts, inputs, targets)
         if found is None:
             return None
-        pieces += found
+        seen += found
+        leaves_out = leaves_out or _leaves_out(targets)
         # Samples may leave out equally many targets, so that they count alike in either way.
         changed = _with_other_targets(parts, inputs, targets, seed=first)
         if changed is not None:
             with contextlib.suppress(ValueError, IndexError, RuntimeError):  # it takes no targets of -100
-                pieces += _evidence_of_model(parts, *changed) or []
-    return rules.division_shown_by(pieces) if pieces else None
+                imagined += _evidence_of_model(parts, *changed) or []
+    return _decided(parts, seen, imagined, leaves_out=leaves_out) if seen or imagined else None
 
 
 def _evidence_of_model(parts: Parts, inputs: Any, targets: Any) -> list[rules.Evidence] | None:
