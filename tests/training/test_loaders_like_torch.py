@@ -15,8 +15,9 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset, TensorDataset, WeightedRandomSampler, get_worker_info
 
 from tests.services.process_group import run_together
-from workbench.events import Noted, TrialEnded, TrialPlanned, TrialReported
+from workbench.events import CheckpointSaved, Noted, TrialEnded, TrialPlanned, TrialReported
 from workbench.experiment import Experiment
+from workbench.plan import PartialPlan
 from workbench.training import TrialTask, checkpoint, run_trial
 
 NUM_TRAIN, NUM_VALIDATION, BATCH, NUM_EPOCHS, RATE = 26, 13, 8, 2, 0.2
@@ -89,9 +90,12 @@ def asked(kind: str, **fields: Any) -> Experiment:
     return Experiment(**{**defaults, **fields})
 
 
-def run(experiment: Experiment, folder: Path) -> tuple[TrialEnded, list[Any]]:
+def run(
+    experiment: Experiment, folder: Path, *, attempt: int = 0, **task_fields: Any
+) -> tuple[TrialEnded, list[Any]]:
     events: list[Any] = []
-    task = TrialTask(str(folder), 0, 0, experiment.model_dump_json(), folder=str(folder))
+    text = experiment.model_dump_json()
+    task = TrialTask(str(folder), 0, attempt, text, folder=str(folder), **task_fields)
     return run_trial(task, lambda event: bool(events.append(event))), events
 
 
@@ -101,7 +105,7 @@ def weights_of(folder: Path) -> dict[str, Tensor]:
     return content["strategy"]["model"]
 
 
-def of_torch(kind: str) -> tuple[dict[str, Tensor], float]:
+def of_torch(kind: str, loss: Any = functional.mse_loss) -> tuple[dict[str, Tensor], float]:
     """Return weights and the loss of validation after a plain loop over the loaders."""
     train, validation = KINDS[kind]()
     model = build(None)
@@ -109,14 +113,14 @@ def of_torch(kind: str) -> tuple[dict[str, Tensor], float]:
     for _ in range(NUM_EPOCHS):
         for inputs, targets in train:
             optimizer.zero_grad()
-            functional.mse_loss(model(inputs), targets).backward()
+            loss(model(inputs), targets).backward()
             optimizer.step()
     with torch.no_grad():
         outputs, targets = (
             torch.cat(each)
             for each in zip(*((model(inputs), targets) for inputs, targets in validation), strict=True)
         )
-    return model.state_dict(), functional.mse_loss(outputs, targets).item()
+    return model.state_dict(), loss(outputs, targets).item()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -156,6 +160,56 @@ def test_two_workers_end_with_the_parameters_of_the_plain_loop(kind: str, tmp_pa
     expected, _ = of_torch(kind)
     for name, values in weights_of(tmp_path).items():
         torch.testing.assert_close(values, expected[name], rtol=1e-5, atol=1e-6)
+
+
+def by_size(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """Return a mean that is weighted by the size of the targets, as total and count."""
+    weights = targets.abs()
+    return (weights * (outputs - targets).square()).sum(), weights.sum()
+
+
+def first_epoch(rank: int, num_workers: int, meeting: str, folder: str) -> str:
+    """Train on two workers until the checkpoint of the first epoch."""
+    experiment = asked("generator", loss="tests.training.test_loaders_like_torch:by_size")
+    task = TrialTask(
+        folder,
+        0,
+        0,
+        experiment.model_dump_json(),
+        folder=folder,
+        rank=rank,
+        num_workers=num_workers,
+        meeting=meeting,
+        plan=PartialPlan.of(workers=2, micro_batch=2, accumulation=2),
+    )
+    return run_trial(task, lambda event: isinstance(event, CheckpointSaved)).state
+
+
+def test_a_counted_loss_goes_on_in_the_order_of_the_loader_after_a_worker_was_lost(tmp_path: Path) -> None:
+    assert run_together(first_epoch, 2, str(tmp_path)) == ["stopped", "stopped"]
+    experiment = asked("generator", loss="tests.training.test_loaders_like_torch:by_size")
+    left = PartialPlan.of(workers=1, micro_batch=1, accumulation=8)
+    ended, _ = run(experiment, tmp_path, attempt=1, resume=True, plan=left)
+    assert ended.state == "complete", ended.message
+    expected, _ = of_torch("generator", loss=lambda *pair: torch.div(*by_size(*pair)))
+    for name, values in weights_of(tmp_path).items():
+        torch.testing.assert_close(values, expected[name], rtol=1e-5, atol=1e-6)
+
+
+def test_a_counted_loss_trains_clients_the_same_for_every_micro_batch(tmp_path: Path) -> None:
+    found = []
+    for accumulation in (1, 4):
+        experiment = asked(
+            "shuffle=False",
+            loss="tests.training.test_loaders_like_torch:by_size",
+            federated={"clients": 2, "fraction": 1.0},
+            plan={"micro_batch": BATCH // accumulation, "accumulation": accumulation},
+        )
+        ended, _ = run(experiment, tmp_path / str(accumulation))
+        assert ended.state == "complete", ended.message
+        found.append(weights_of(tmp_path / str(accumulation)))
+    for name, values in found[0].items():
+        torch.testing.assert_close(values, found[1][name], rtol=1e-5, atol=1e-6)
 
 
 class Prepared(Dataset[Any]):
