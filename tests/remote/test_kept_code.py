@@ -10,7 +10,15 @@ from workbench.experiment import Experiment
 from workbench.remote import parsed_code
 from workbench.remote.code_archive import unpack
 from workbench.remote.code_origin import Origin
-from workbench.remote.kept_code import PACKAGES, changed_files, find, keep, others_of
+from workbench.remote.kept_code import (
+    PACKAGES,
+    changed_files,
+    changed_packages,
+    find,
+    keep,
+    others_of,
+    package_requirements,
+)
 
 LOSS = [{"metric": "loss", "goal": "minimize"}]
 
@@ -132,3 +140,10 @@ def test_a_file_that_has_changed_is_parsed_again(folder: Path) -> None:
     lib.write_text("import json, my_other\nfrom . import near\n'''A text alone'''\nx = 'a text'\n")
     assert parsed_code.parse_code(lib).imports == {"json", "my_other"}
     assert parsed_code.parse_code(lib).texts == ("a text",)
+
+
+def test_packages_that_changed_are_named() -> None:
+    before = b"PyYAML-6.0-py3.12.egg-info\nnumpy-2.3.1.dist-info\nold_one-1.dist-info"
+    now = b"PyYAML-6.0-py3.12.egg-info\nnew_one-2.dist-info\nnumpy-2.4.0.dist-info"
+    assert changed_packages(before, now) == ["added new_one 2", "numpy 2.3.1 -> 2.4.0", "removed old_one 1"]
+    assert package_requirements(now) == ["PyYAML==6.0", "new_one==2", "numpy==2.4.0"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -94,3 +95,51 @@ def test_an_edit_during_a_run_changes_nothing_until_it_is_requested(store: Store
     assert run.history.trials[6].program == 2
     notes = [event.message for event in run.events() if isinstance(event, Noted)]
     assert any("own_helper.py has changed on the disk" in note for note in notes)
+
+
+READS = """
+from pathlib import Path
+
+def train(config, report):
+    report(loss=len(Path("rows.txt").read_text().split()), size=len(Path("large.txt").read_text()))
+"""
+
+
+@pytest.mark.usefixtures("free_pool")
+def test_a_bundle_holds_the_data_that_its_trial_read(
+    store: Store, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workbench.sweeps.fingerprints.MAX_STORED_BYTES", 100)
+    (folder / "own_train.py").write_text(READS)
+    (folder / "rows.txt").write_text("a b c")
+    (folder / "large.txt").write_text("x" * 200)
+    experiment = Experiment(
+        name="read",
+        train="own_train:train",
+        objectives=[{"metric": "loss", "goal": "minimize"}],
+        search={"x": {"low": 0.0, "high": 1.0}},
+        sampler="random",
+        resources={"concurrency": 1},
+        budget={"trials": 1},
+    )
+    run_id = store.create_run(experiment)
+    Sweep(store, run_id).launch("inline").wait("complete", timeout_s=60)
+    run = Run(store, run_id)
+    same = run.export(folder.parent / "same")
+    assert json.loads((same / "configuration.json").read_text())["changed_since"] == []
+
+    (folder / "rows.txt").write_text("a b c d e")
+    (folder / "large.txt").write_text("y" * 300)
+    run.extend(trials=1, launcher="inline")
+    assert [trial.values["loss"] for trial in run.history.trials.values()] == [3.0, 5.0]
+    (folder / "rows.txt").unlink()
+    (folder / "own_train.py").write_text("def train(config, report): report(loss=-1)\n")
+    for number, rows in ((0, "a b c"), (1, "a b c d e")):
+        bundle = run.export(folder.parent / f"of-{number}", trial=number)
+        assert (bundle / "code" / "rows.txt").read_text() == rows
+        assert (bundle / "code" / "own_train.py").read_text() == READS
+        says_so = "not as the trial read it: large.txt has changed since" in (
+            bundle / "retrain.sh"
+        ).read_text()
+        assert says_so is (number == 0)
+        assert ("too large to be stored: large.txt" in (bundle / "README.md").read_text()) is says_so

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from workbench.actions import ACTIONS
+from workbench.bundle_manifest import read_configuration
 from workbench.cli.action_options import action_options
 from workbench.cli.options import (
     attach,
@@ -95,12 +96,23 @@ def export(
         return
     if document["bundle"] is not None:
         click.echo(f"bundle  {document['bundle']}")
+        _note_changed_data(Path(document["bundle"]))
         _note_newer_files(run, trial, Path(document["bundle"]))
         _note_stages_left_out(run, trial, Path(document["bundle"]))
     if url is not None:
         from workbench.store.urls import hide_password
 
         click.echo(f"study   {document['study']} in {hide_password(url)}")
+
+
+def _note_changed_data(folder: Path) -> None:
+    """Print a note where the bundle refers to, or holds, data that is not what the trial read."""
+    changed = read_configuration(folder).get("changed_since", [])
+    if changed:
+        print_note(
+            f"{', '.join(changed)} changed after the trial had read it, and is too large to be stored: "
+            "training again may give another result"
+        )
 
 
 def _note_newer_files(run: Run, number: int | None, folder: Path) -> None:

@@ -366,14 +366,64 @@ def stamp_of(path: str) -> Stamp | None:
 def hash_of(path: str) -> str:
     """Return the SHA-256 of a file, or of the names and versions of the installed packages."""
     if path == PACKAGES:
-        folders = [entry for entry in sys.path if Path(entry).name in ("site-packages", "dist-packages")]
-        names = {name for folder in folders if os.path.isdir(folder) for name in os.listdir(folder)}
-        versions = sorted(name for name in names if name.endswith((".dist-info", ".egg-info")))
-        return hashlib.sha256("\n".join(versions).encode()).hexdigest()
+        return hashlib.sha256(_installed_packages()).hexdigest()
     try:
         return sha256_of(Path(path))
     except OSError:
         return ""
+
+
+def content_of(path: str) -> bytes | None:
+    """Return what `hash_of` hashes; None where it cannot be read."""
+    if path == PACKAGES:
+        return _installed_packages()
+    try:
+        return Path(path).read_bytes()
+    except OSError:
+        return None
+
+
+def _installed_packages() -> bytes:
+    """Return the names and versions of the installed packages, one a line, such as `numpy-2.4.0.dist-info`."""
+    folders = [entry for entry in sys.path if Path(entry).name in ("site-packages", "dist-packages")]
+    names = {name for folder in folders if os.path.isdir(folder) for name in os.listdir(folder)}
+    versions = sorted(name for name in names if name.endswith((".dist-info", ".egg-info")))
+    return "\n".join(versions).encode()
+
+
+def changed_packages(before: bytes, now: bytes) -> list[str]:
+    """Return which packages differ, such as `numpy 2.3.1 -> 2.4.0`, `added scipy 1.16.0`.
+
+    Args:
+        before: The content of `PACKAGES` before.
+        now: The content now.
+    """
+    first, second = (dict(map(_split_package, content.decode().splitlines())) for content in (before, now))
+    found: list[str] = []
+    for name in sorted({*first, *second}):
+        if name not in first:
+            found.append(f"added {name} {second[name]}")
+        elif name not in second:
+            found.append(f"removed {name} {first[name]}")
+        elif first[name] != second[name]:
+            found.append(f"{name} {first[name]} -> {second[name]}")
+    return found
+
+
+def package_requirements(content: bytes) -> list[str]:
+    """Return packages in the format that pip reads.
+
+    Args:
+        content: The content of `PACKAGES`.
+    """
+    packages = map(_split_package, content.decode().splitlines())
+    return [f"{name}=={version}" for name, version in packages if version]
+
+
+def _split_package(entry: str) -> tuple[str, str]:
+    # `numpy-2.4.0.dist-info`, `PyYAML-6.0-py3.12.egg-info`, `six.egg-info`
+    name, _, version = entry.removesuffix(".dist-info").removesuffix(".egg-info").partition("-")
+    return name, version.partition("-py")[0]
 
 
 def others_of(experiment: Experiment, origin: Origin, manifest: Mapping[str, Any] | None) -> list[str]:

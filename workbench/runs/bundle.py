@@ -49,10 +49,12 @@ from workbench.history.lineage import lineage
 from workbench.history.programs import code_of, describe_program
 from workbench.remote.code_dependencies import relative_data
 from workbench.remote.job_package import MODULES_FOLDER
+from workbench.remote.kept_code import package_requirements
 from workbench.runs.bundle_files import (
     CODE_FOLDER,
     FILES_FOLDER,
     Contents,
+    KeptFilesOfTrial,
     copy_code,
     copy_files,
     new_bundle,
@@ -240,15 +242,17 @@ def choose_trial(run: RunView, history: History, number: int | None) -> Trial:
 def _write_files(run: RunView, trial: Trial, folder: Path, *, weights: bool) -> None:
     from workbench.sweeps.origin_file import read_origin
 
-    origin = read_origin(run.store.artifacts_of(run.run_id))
+    artifacts = run.store.artifacts_of(run.run_id)
+    origin = read_origin(artifacts)
     code_sha256 = code_of(run.history, trial)
     if code_sha256 is not None:
         origin = dataclasses.replace(origin, kept_sha256=code_sha256)
     parts = lineage(run.history.trials, trial)
     experiment = narrow(run.experiment, trial, parts)
     contents = Contents()
+    kept = KeptFilesOfTrial(origin, artifacts, trial.program)
     if origin.archived is None:
-        experiment = copy_code(experiment, origin, folder / CODE_FOLDER, contents)
+        experiment = copy_code(experiment, origin, folder / CODE_FOLDER, contents, kept)
     else:  # it was submitted: its original folder is on another machine
         shutil.copytree(origin.on_this_machine().directory, folder / CODE_FOLDER, dirs_exist_ok=True)
     if not experiment.trains_model and weights:
@@ -267,13 +271,14 @@ def _write_files(run: RunView, trial: Trial, folder: Path, *, weights: bool) -> 
         "experiment_hash": run.row.experiment_hash,
         "program": trial.program,
         "code_sha256": code_sha256,
+        "changed_since": contents.changed,
     }
     text = json.dumps(configuration, indent=2, allow_nan=False)
     (folder / "configuration.json").write_text(text + "\n", encoding="utf-8")
-    (folder / "environment.txt").write_text(_environment(), encoding="utf-8")
+    (folder / "environment.txt").write_text(_environment(kept.packages), encoding="utf-8")
     script = folder / "retrain.sh"
     retrain = _RETRAIN.format(path="../" if has_code else "", num_trials=len(parts))
-    script.write_text(_script(has_code, contents.lacks, retrain), encoding="utf-8")
+    script.write_text(_script(has_code, contents, retrain), encoding="utf-8")
     script.chmod(0o755)
     (folder / "README.md").write_text(
         _readme(
@@ -283,14 +288,16 @@ def _write_files(run: RunView, trial: Trial, folder: Path, *, weights: bool) -> 
     )
 
 
-def _script(has_code: bool, lacks: list[str], retrain: str) -> str:
+def _script(has_code: bool, contents: Contents, retrain: str) -> str:
     """Return a script that trains again, wherever the folder is, and names what the folder lacks."""
+    notes = [f"not in this folder: {name}" for name in contents.lacks]
+    notes += [f"not as the trial read it: {name} has changed since" for name in contents.changed]
     path = f'export PYTHONPATH="$PWD/{MODULES_FOLDER}${{PYTHONPATH:+:$PYTHONPATH}}"'
     return "\n".join(
         [
             "#!/bin/sh",
             "set -eu",
-            *(f"echo {shlex.quote(f'note: not in this folder: {name}')} >&2" for name in lacks),
+            *(f"echo {shlex.quote(f'note: {note}')} >&2" for note in notes),
             f'cd "$(dirname "$0")/{CODE_FOLDER if has_code else "."}"',
             *([path] if has_code else []),
             f'exec {retrain} "$@"',
@@ -303,13 +310,21 @@ def _finite(value: float) -> float | str:
     return value if math.isfinite(value) else str(value)
 
 
-def _environment() -> str:
-    """Return the versions of all installed packages, in the format that pip reads."""
-    found: Mapping[str, str] = {
-        distribution.metadata["Name"]: distribution.version
-        for distribution in importlib.metadata.distributions()
-    }
-    lines = sorted((f"{name}=={version}" for name, version in found.items()), key=str.lower)
+def _environment(packages: bytes | None) -> str:
+    """Return the versions of all installed packages, in the format that pip reads.
+
+    Args:
+        packages: Those that the trial had, where others are installed now.
+    """
+    if packages is None:
+        found: Mapping[str, str] = {
+            distribution.metadata["Name"]: distribution.version
+            for distribution in importlib.metadata.distributions()
+        }
+        requirements = [f"{name}=={version}" for name, version in found.items()]
+    else:
+        requirements = package_requirements(packages)
+    lines = sorted(requirements, key=str.lower)
     return "\n".join([f"# Python {platform.python_version()} on {platform.platform()}", *lines, ""])
 
 
@@ -356,6 +371,12 @@ def _warnings(trial: Trial, experiment: Experiment, contents: Contents, *, has_c
         parts.append(f"It imports code that is not in this folder: {', '.join(contents.missing_modules)}.")
     if contents.too_large:
         parts.append(f"It reads data that is too large for this folder: {', '.join(contents.too_large)}.")
+    if contents.changed:
+        parts.append(
+            f"The trial read these files as they were before they changed, and they were too large to be "
+            f"stored: {', '.join(contents.changed)}. Training again reads them as they are now, so that its "
+            "result may be another."
+        )
     if contents.missing_weights:
         parts.append(
             f"Training again begins with weights that are not in this folder: "

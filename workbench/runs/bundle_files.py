@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -29,10 +30,13 @@ from workbench.remote.code_dependencies import (
     relative_weights,
     with_data_at,
 )
+from workbench.remote.kept_code import PACKAGES
 from workbench.remote.named_files import find_named_files
 from workbench.store.trial_files import trial_folder
+from workbench.sweeps.fingerprints import Fingerprints, stored_content
 
 if TYPE_CHECKING:
+    from workbench.artifacts import Artifacts
     from workbench.history import Trial
     from workbench.remote.code_origin import Origin
     from workbench.runs.view import RunView
@@ -55,6 +59,8 @@ class Contents:
     missing_weights: list[str] = field(default_factory=list)
     num_bytes_by_file: dict[str, int] = field(default_factory=dict)
     """The files that a function left, with their sizes."""
+    changed: list[str] = field(default_factory=list)
+    """What the trial read, is another on this machine now, and was too large to be stored."""
     best_report: str | None = None
     """What is to be known where they may be newer than the value of the trial."""
 
@@ -145,56 +151,140 @@ def _stale(folder: Path, new: Path) -> list[str]:
     return [name for name in files_of_bundle(folder) if not (new / name).exists()]
 
 
-def copy_code(experiment: Experiment, origin: Origin, place: Path, contents: Contents) -> Experiment:
+def copy_code(
+    experiment: Experiment, origin: Origin, place: Path, contents: Contents, kept: KeptFilesOfTrial
+) -> Experiment:
     """Copy the code and the data that an experiment needs.
 
     Args:
         experiment: The experiment, narrowed to one trial.
         origin: Where the run was started, with the code that the trial ran.
         place: The folder to copy into; it is made if there is anything to copy.
-        contents: Receives what is missing.
+        contents: Receives what is missing, and what is not as the trial read it.
+        kept: What the trial read.
 
     Returns:
         The experiment; data that was not copied is referred to by its absolute path.
     """
     directory = Path(origin.directory)
     named = modules_of(experiment)
-    kept = _KeptSource(origin)
     code = kept.code
     if code is None:
         code = files_of(named, [origin.directory, *origin.search_path])
-    _copy({name: kept.source_of(path) for name, path in code.items()}, place)
+    kept.copy(code, place)
     tops = {name.partition("/")[0].removesuffix(".py") for name in code}
     contents.missing_modules = [name for name in named if name.partition(".")[0] not in tops]
     if experiment.trains_model:
-        _copy_weights(experiment, directory, place, contents)
-        return _copy_data(experiment, directory, place)
-    named_in = arguments_of(experiment.command) if experiment.command else []
-    options = experiment.train.options.values() if experiment.train else ()
-    searched = [value for domain in experiment.search.root.values() for value in domain.values() or ()]
-    values = [*named_in, *options, *searched]
-    found = find_named_files(values, code, directory, max_bytes=MAX_DATA_BYTES)
-    _copy({name: kept.source_of(path) for name, path in found.files.items()}, place)
-    contents.too_large = found.too_large
+        _copy_weights(experiment, directory, place, contents, kept)
+        experiment = _copy_data(experiment, directory, place, kept)
+    else:
+        named_in = arguments_of(experiment.command) if experiment.command else []
+        options = experiment.train.options.values() if experiment.train else ()
+        searched = [value for domain in experiment.search.root.values() for value in domain.values() or ()]
+        values = [*named_in, *options, *searched]
+        found = find_named_files(values, code, directory, max_bytes=MAX_DATA_BYTES)
+        # What was named as the run began may be gone, or the code on the disk may no longer name it.
+        kept.copy({**kept.named_before(directory), **found.files}, place)
+        contents.too_large = found.too_large
+    contents.changed = kept.changed(directory)
     return experiment
 
 
-class _KeptSource:
-    """The source files of a run as its trial ran them, wherever they were kept."""
+class KeptFilesOfTrial:
+    """The files of a run as one trial read them: code that was kept, and data as far as it was stored."""
 
-    def __init__(self, origin: Origin) -> None:
+    def __init__(self, origin: Origin, artifacts: Artifacts, version: int) -> None:
+        """Read what was kept.
+
+        Args:
+            origin: Where the run was started, with the code that the trial ran.
+            artifacts: The artifacts of the run.
+            version: The version of the program that the trial ran.
+        """
         folder = origin.kept_folder()
         self._kept = None if folder is None else KeptFiles(str(folder))
+        self._artifacts = artifacts
+        self._version = version
+        self._fingerprints = Fingerprints.read(artifacts) or Fingerprints()
+        self._copied: set[str] = set()
         self.code: dict[str, Path] | None = None
         """The modules, by their name in a bundle; None where no code was kept."""
         if folder is not None:
             manifest = json.loads((folder / MANIFEST).read_text("utf-8"))
             self.code = {name: Path(path) for name, path in manifest["bundled"].items()}
 
-    def source_of(self, path: Path) -> Path:
-        """Return the copy of a file, or itself where it was not kept."""
-        place = None if self._kept is None else self._kept.place(str(path.absolute()))
-        return path if place is None else Path(place)
+    def copy(self, files: Mapping[str, Path], place: Path) -> None:
+        """Copy files as the trial read them; where that is not possible, as they are.
+
+        Args:
+            files: The path of each file, by its name in the folder.
+            place: The folder to copy into.
+        """
+        for name, path in files.items():
+            target = place / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            copy = None if self._kept is None else self._kept.place(str(path.absolute()))
+            if copy is not None:
+                shutil.copyfile(copy, target)
+                continue
+            before = self._stored(str(path.absolute()))
+            if before is None:
+                shutil.copyfile(path, target)
+            else:
+                target.write_bytes(before)
+                self._copied.add(str(path.absolute()))
+
+    def named_before(self, directory: Path) -> dict[str, Path]:
+        """Return what the run depended on as it began, and what of its code is gone, by the name in a bundle.
+
+        Args:
+            directory: The folder of the run; what is elsewhere is left out.
+        """
+        sources = [] if self._kept is None else [path for path in self._kept.paths if not os.path.exists(path)]
+        num_bytes = 0
+        named: dict[str, Path] = {}
+        for path in [*sources, *sorted(self._fingerprints.hashes)]:
+            if not Path(path).is_relative_to(directory) or not self._has(path):
+                continue
+            num_bytes += os.path.getsize(path) if os.path.exists(path) else 0
+            if num_bytes > MAX_DATA_BYTES:
+                break
+            named[Path(path).relative_to(directory).as_posix()] = Path(path)
+        return named
+
+    def _has(self, path: str) -> bool:
+        """Return whether a file can be copied."""
+        if self._kept is not None and self._kept.place(path) is not None:
+            return True
+        return os.path.isfile(path) or self._stored(path) is not None
+
+    @property
+    def packages(self) -> bytes | None:
+        """The packages that were installed for the trial; None where these are installed now."""
+        return self._stored(PACKAGES)
+
+    def _stored(self, path: str) -> bytes | None:
+        """Return what a trial read from a file that has changed since; None where that is not known."""
+        expected = self._fingerprints.hash_at(path, self._version)
+        if not expected or expected == self._fingerprints.hash_now(path):
+            return None
+        return stored_content(self._artifacts, expected)
+
+    def changed(self, directory: Path) -> list[str]:
+        """Return what the trial read and is another now, except what was copied as it was.
+
+        Args:
+            directory: The folder of the run. Where this machine does not have it, nothing is compared.
+        """
+        if not directory.is_dir():
+            return []
+        known = self._fingerprints
+        names: list[str] = []
+        for path in known.hashes.keys() - self._copied - {PACKAGES}:
+            if known.hash_at(path, self._version) != known.hash_now(path):
+                is_below = Path(path).is_relative_to(directory)
+                names.append(os.path.relpath(path, directory) if is_below else path)
+        return sorted(names)
 
 
 def copy_files(run: RunView, trial: Trial, place: Path, contents: Contents) -> None:
@@ -214,7 +304,8 @@ def copy_files(run: RunView, trial: Trial, place: Path, contents: Contents) -> N
     contents.num_bytes_by_file = dict(sorted(left.sizes().items()))
     for name in contents.num_bytes_by_file:
         with left.as_file(name) as path:
-            _copy({name: path}, place)
+            (place / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, place / name)
 
 
 def describe_best_report(run: RunView, trial: Trial) -> str | None:
@@ -247,19 +338,15 @@ def describe_best_report(run: RunView, trial: Trial) -> str | None:
     )
 
 
-def _copy(files: Mapping[str, Path], place: Path) -> None:
-    for name, path in files.items():
-        (place / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(path, place / name)
-
-
-def _copy_weights(experiment: Experiment, directory: Path, place: Path, contents: Contents) -> None:
+def _copy_weights(
+    experiment: Experiment, directory: Path, place: Path, contents: Contents, kept: KeptFilesOfTrial
+) -> None:
     """Copy the weights that training begins with, if they are small and in the folder of the run."""
     for path in relative_weights(experiment):
         files = _files_below(directory / path)
         is_small = sum(file.stat().st_size for file in files) <= MAX_DATA_BYTES
         if files and ".." not in Path(path).parts and is_small:
-            _copy({file.relative_to(directory).as_posix(): file for file in files}, place)
+            kept.copy({file.relative_to(directory).as_posix(): file for file in files}, place)
         else:
             contents.missing_weights.append(path)
     contents.missing_weights += sorted({*weights_of(experiment)} - {*relative_weights(experiment)})
@@ -269,15 +356,19 @@ def _files_below(source: Path) -> list[Path]:
     return [item for item in [source, *source.rglob("*")] if item.is_file()]
 
 
-def _copy_data(experiment: Experiment, directory: Path, place: Path) -> Experiment:
+def _copy_data(
+    experiment: Experiment, directory: Path, place: Path, kept: KeptFilesOfTrial
+) -> Experiment:
     """Copy data from the folder in which the run was started, or refer to other data by its absolute path."""
     path = relative_data(experiment)
     if path is None:
         return experiment
     source = directory / path
     files = _files_below(source)
+    gone = [file for file in kept.named_before(directory).values() if not file.exists()]
     is_small = sum(file.stat().st_size for file in files) <= MAX_DATA_BYTES
+    files += [file for file in gone if file.is_relative_to(source)]
     if files and ".." not in Path(path).parts and is_small:
-        _copy({file.relative_to(directory).as_posix(): file for file in files}, place)
+        kept.copy({file.relative_to(directory).as_posix(): file for file in files}, place)
         return experiment
     return with_data_at(experiment, source)

@@ -8,6 +8,7 @@ of change are compared, and only what differs is hashed again. How kept code is 
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import logging
@@ -27,20 +28,25 @@ from workbench.programs import kept_imports
 from workbench.remote.code_origin import Origin, kept_name
 from workbench.remote.kept_code import (
     MAX_HASHED_BYTES,
-    Stamp,
+    PACKAGES,
     changed_files,
+    changed_packages,
     hash_of,
     keep,
     others_of,
     stamp_of,
+)
+from workbench.sweeps.fingerprints import (
+    MAX_STORED_FILES,
+    Fingerprints,
+    store_content,
+    stored_content,
 )
 from workbench.sweeps.ledger import Ledger
 from workbench.sweeps.origin_file import read_origin, write_latest_origin
 
 logger = logging.getLogger(__name__)
 
-FINGERPRINTS_NAME = "fingerprints.json"
-"""Where the hashes of what cannot be kept are stored among the artifacts of a run."""
 HASH_PATIENCE_S = 5.0
 """How long a trial waits for the first hashes where something has changed before they were taken."""
 _MAX_NAMED = 3
@@ -61,8 +67,7 @@ class Program:
         self._origin = read_origin(artifacts)
         self._here: Origin | None = None
         self._manifest: dict | None = None
-        self._stamps: dict[str, Stamp | None] = {}
-        self._hashes: dict[str, str] = {}
+        self._fingerprints = Fingerprints()
         self._times_changed: dict[str, int] = {}
         self._hashing: threading.Thread | None = None
 
@@ -166,7 +171,8 @@ class Program:
         shown = ", ".join(names[:_MAX_NAMED])
         if len(names) > _MAX_NAMED:
             shown += f" and {format_count(len(names) - _MAX_NAMED, 'other file')}"
-        return f"{shown} {'has' if len(names) == 1 else 'have'}"
+        is_one = len(names) == 1 and not names[0].startswith(PACKAGES)
+        return f"{shown} {'has' if is_one else 'have'}"
 
     def _relative(self, path: str) -> str:
         directory = Path(self._origin.directory if self._here is None else self._here.directory)
@@ -177,40 +183,49 @@ class Program:
     def _fingerprint(self) -> None:
         """Take the stamps of what cannot be kept, and hash it in a thread, or read both."""
         assert self._here is not None
-        if self._artifacts.exists(FINGERPRINTS_NAME):
-            kept = json.loads(self._artifacts.read(FINGERPRINTS_NAME))
-            self._stamps = {
-                path: None if stamp is None else tuple(stamp) for path, stamp in kept["stamps"].items()
-            }
-            self._hashes = kept["hashes"]
+        stored = Fingerprints.read(self._artifacts)
+        if stored is not None:
+            self._fingerprints = stored
             return
         others = others_of(self._ledger.experiment, self._here, self._manifest)
-        self._stamps = {path: stamp_of(path) for path in others}
+        self._fingerprints = Fingerprints.begin(others)
         self._hashing = threading.Thread(target=self._hash_all, name="fingerprints", daemon=True)
         self._hashing.start()
 
     def _hash_all(self) -> None:
-        num_bytes = 0
-        hashes: dict[str, str] = {}
-        for path, stamp in list(self._stamps.items()):
-            num_bytes += 0 if stamp is None else stamp[0]
-            if stamp is not None and num_bytes <= MAX_HASHED_BYTES:
-                hashes[path] = hash_of(path)
-                if stamp_of(path) != stamp:  # edited meanwhile: which version was read is unknown
-                    del hashes[path]
-        self._hashes = hashes
+        # Without hashes at first: where the run ends before they are there, the stamps tell a change.
         self._store_fingerprints()
+        num_bytes = 0
+        num_stored = 0
+        hashes: dict[str, str] = {}
+        for path, stamp in list(self._fingerprints.stamps.items()):
+            num_bytes += 0 if stamp is None else stamp[0]
+            if stamp is None or num_bytes > MAX_HASHED_BYTES:
+                continue
+            sha256 = hash_of(path)
+            if path == PACKAGES or num_stored < MAX_STORED_FILES:
+                self._store_content(path, sha256)
+                num_stored += 1
+            if stamp_of(path) == stamp:  # else edited meanwhile: which version was read is unknown
+                hashes[path] = sha256
+        self._fingerprints.hashes = hashes
+        self._store_fingerprints()
+
+    def _store_content(self, path: str, sha256: str) -> None:
+        try:
+            store_content(self._artifacts, path, sha256)
+        except (ArtifactsError, OSError) as error:
+            logger.warning("%s cannot be stored for bundles: %s", path, error)
 
     def _store_fingerprints(self) -> None:
         try:
-            content = json.dumps({"stamps": self._stamps, "hashes": self._hashes})
-            self._artifacts.write(FINGERPRINTS_NAME, content.encode())
+            self._fingerprints.write(self._artifacts)
         except (ArtifactsError, OSError) as error:
             logger.warning("the fingerprints of data and packages cannot be stored: %s", error)
 
     def compare(self) -> None:
         """Record a new version where data, the program or packages have changed since the last trial."""
-        differing = [path for path, stamp in self._stamps.items() if stamp_of(path) != stamp]
+        differing = self._fingerprints.differing()
         if self._hashing is not None and differing:
             self._hashing.join(HASH_PATIENCE_S)
         if self._hashing is not None and not self._hashing.is_alive():
@@ -220,31 +235,47 @@ class Program:
 
     def _take_changes(self, differing: list[str]) -> None:
         """Hash what differs by size or time of change, and record a new version where the content does."""
-        changed: list[str] = []
+        known = self._fingerprints
+        changed: dict[str, str | None] = {}
         for path in differing:
             stamp = stamp_of(path)
-            before, now = self._hashes.get(path), "" if stamp is None else hash_of(path)
-            self._stamps[path] = stamp
+            before, now = known.hashes.get(path), "" if stamp is None else hash_of(path)
+            known.stamps[path] = stamp
             if before is not None and before == now:
                 continue
-            self._hashes[path] = now
+            known.hashes[path] = now
+            self._store_content(path, now)
             self._times_changed[path] = self._times_changed.get(path, 0) + 1
             if self._times_changed[path] > 2:
-                del self._stamps[path]
+                del known.stamps[path]
                 self._note(f"{self._relative(path)} changes all the time, and is no longer compared")
                 continue
-            changed.append(path)
+            changed[path] = before
+        if not changed:
+            self._store_fingerprints()
+            return
+        named = [self._describe_packages(changed[path]) if path == PACKAGES else path for path in changed]
+        version = self._next_version("changed", named, self._origin.kept_sha256, 0)
+        known.earlier[version.version] = changed
         self._store_fingerprints()
-        if changed:
-            version = self._next_version("changed", changed, self._origin.kept_sha256, 0)
-            self._ledger.study.change_program(version)
-            self._record(version)
-            running = [trial.number for trial in self._history.in_state("running")]
-            unsure = f"; {format_trials(running)} may have read either" if running else ""
-            self._note(
-                f"{self._named(changed)} changed since the run began and could not be kept: trials from here "
-                f"on are version {version.version}, and are not compared with those before{unsure}"
-            )
+        self._ledger.study.change_program(version)
+        self._record(version)
+        running = [trial.number for trial in self._history.in_state("running")]
+        unsure = f"; {format_trials(running)} may have read either" if running else ""
+        self._note(
+            f"{self._named(named)} changed since the run began and could not be kept: trials from here "
+            f"on are version {version.version}, and are not compared with those before{unsure}"
+        )
+
+    def _describe_packages(self, before: str | None) -> str:
+        """Name the packages that changed, as far as the list before is known."""
+        with contextlib.suppress(WorkbenchError, OSError):
+            first = stored_content(self._artifacts, before or "")
+            second = stored_content(self._artifacts, self._fingerprints.hashes[PACKAGES])
+            if first is not None and second is not None and (names := changed_packages(first, second)):
+                more = f", {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
+                return f"{PACKAGES} ({', '.join(names[:_MAX_NAMED])}{more})"
+        return PACKAGES
 
     def _note(self, message: str) -> None:
         self._ledger.record(Noted(level="warning", message=message))

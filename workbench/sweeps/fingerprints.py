@@ -1,0 +1,113 @@
+"""What a run depends on and cannot serve from a copy: data, the program, packages; as it was for each version.
+
+Of each file its size and time of change are kept, and its hash. What is small is stored by its hash, too, so
+that a bundle holds the data and the configuration that its trial read. When hashes are taken, and what follows
+from a change, is left to `program`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from workbench.artifacts import Artifacts
+from workbench.remote.kept_code import PACKAGES, Stamp, content_of, hash_of, stamp_of
+
+FILE_NAME = "fingerprints.json"
+"""Where they are stored among the artifacts of a run."""
+MAX_STORED_BYTES = 2**20
+MAX_STORED_FILES = 200
+"""Larger files, and more of them, are only hashed: a run must not copy a data set."""
+
+
+@dataclass
+class Fingerprints:
+    """The stamps and hashes of files, and the hashes that they had before each version that changed them."""
+
+    stamps: dict[str, Stamp | None] = field(default_factory=dict)
+    hashes: dict[str, str] = field(default_factory=dict)
+    """An empty text for a file that was missing; no entry where there was no time to read it."""
+    earlier: dict[int, dict[str, str | None]] = field(default_factory=dict)
+    """By the number of a version: what changed with it, and the hash before."""
+
+    @classmethod
+    def read(cls, artifacts: Artifacts) -> Fingerprints | None:
+        """Return what a run has stored; None where it has stored nothing.
+
+        Raises:
+            ArtifactsError: If it cannot be read.
+        """
+        if not artifacts.exists(FILE_NAME):
+            return None
+        stored = json.loads(artifacts.read(FILE_NAME))
+        stamps = {path: None if stamp is None else tuple(stamp) for path, stamp in stored["stamps"].items()}
+        earlier = {int(version): hashes for version, hashes in stored.get("earlier", {}).items()}
+        return cls(stamps, stored["hashes"], earlier)
+
+    @classmethod
+    def begin(cls, paths: Iterable[str]) -> Fingerprints:
+        """Return the stamps of files that are still to be hashed."""
+        return cls({path: stamp_of(path) for path in paths})
+
+    def write(self, artifacts: Artifacts) -> None:
+        """Store them among the artifacts of the run.
+
+        Raises:
+            ArtifactsError: If they cannot be written.
+        """
+        content = {"stamps": self.stamps, "hashes": self.hashes, "earlier": self.earlier}
+        artifacts.write(FILE_NAME, json.dumps(content).encode())
+
+    def differing(self) -> list[str]:
+        """Return what differs from its stamp, by size or time of change."""
+        return [path for path, stamp in self.stamps.items() if stamp_of(path) != stamp]
+
+    def hash_at(self, path: str, version: int) -> str | None:
+        """Return the hash that a file had for the trials of a version; None where it is not known."""
+        for later in sorted(number for number in self.earlier if number > version):
+            if path in self.earlier[later]:
+                return self.earlier[later][path]
+        return self.hashes.get(path)
+
+    def hash_now(self, path: str) -> str:
+        """Return the hash of a file as it is now; it is read only where its stamp differs."""
+        stamp = stamp_of(path)
+        if stamp is None:
+            return ""
+        known = self.hashes.get(path)
+        return known if known is not None and stamp == self.stamps.get(path) else hash_of(path)
+
+
+def store_content(artifacts: Artifacts, path: str, sha256: str) -> None:
+    """Store a small file, or the list of the installed packages, by its hash.
+
+    Args:
+        artifacts: The artifacts of the run.
+        path: The file.
+        sha256: Its hash; another content is not stored.
+
+    Raises:
+        ArtifactsError: If it cannot be written.
+    """
+    stamp = stamp_of(path)
+    if not sha256 or stamp is None or (path != PACKAGES and stamp[0] > MAX_STORED_BYTES):
+        return
+    content = content_of(path)
+    if content is not None and hash_of(path) == sha256 and not artifacts.exists(content_name(sha256)):
+        artifacts.write(content_name(sha256), content)
+
+
+def stored_content(artifacts: Artifacts, sha256: str) -> bytes | None:
+    """Return a small file by its hash; None where it was not stored.
+
+    Raises:
+        ArtifactsError: If it cannot be read.
+    """
+    name = content_name(sha256)
+    return artifacts.read(name) if sha256 and artifacts.exists(name) else None
+
+
+def content_name(sha256: str) -> str:
+    """Return the name of a file among the artifacts of its run."""
+    return f"kept-data/{sha256}"
