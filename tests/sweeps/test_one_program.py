@@ -138,8 +138,8 @@ def test_a_bundle_holds_the_data_that_its_trial_read(
         bundle = run.export(folder.parent / f"of-{number}", trial=number)
         assert (bundle / "code" / "rows.txt").read_text() == rows
         assert (bundle / "code" / "own_train.py").read_text() == READS
-        says_so = "not as the trial read it: large.txt has changed since" in (
-            bundle / "retrain.sh"
-        ).read_text()
+        says_so = (
+            "not as the trial read it: large.txt has changed since" in (bundle / "retrain.sh").read_text()
+        )
         assert says_so is (number == 0)
         assert ("too large to be stored: large.txt" in (bundle / "README.md").read_text()) is says_so

@@ -240,7 +240,9 @@ class KeptFilesOfTrial:
         Args:
             directory: The folder of the run; what is elsewhere is left out.
         """
-        sources = [] if self._kept is None else [path for path in self._kept.paths if not os.path.exists(path)]
+        sources = (
+            [] if self._kept is None else [path for path in self._kept.paths if not os.path.exists(path)]
+        )
         num_bytes = 0
         named: dict[str, Path] = {}
         for path in [*sources, *sorted(self._fingerprints.hashes)]:
@@ -356,9 +358,7 @@ def _files_below(source: Path) -> list[Path]:
     return [item for item in [source, *source.rglob("*")] if item.is_file()]
 
 
-def _copy_data(
-    experiment: Experiment, directory: Path, place: Path, kept: KeptFilesOfTrial
-) -> Experiment:
+def _copy_data(experiment: Experiment, directory: Path, place: Path, kept: KeptFilesOfTrial) -> Experiment:
     """Copy data from the folder in which the run was started, or refer to other data by its absolute path."""
     path = relative_data(experiment)
     if path is None:
