@@ -152,13 +152,14 @@ def main(words: list[str]) -> int:
     """Run the campaign and return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tests.faults code", description=__doc__)
     parser.add_argument("--rounds", type=int, default=12)
+    parser.add_argument("--first", type=int, default=0, help="the number of the first round")
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args(words)
 
     def play_round(house: House, number: int) -> tuple[list[str], str]:
         return play(house, number, random.Random(f"{given.seed}/{number}")), ""
 
-    return play_rounds("code", given.rounds, play_round)
+    return play_rounds("code", given.rounds, play_round, first=given.first)
 
 
 if __name__ == "__main__":

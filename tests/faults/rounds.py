@@ -11,19 +11,22 @@ from pathlib import Path
 from tests.faults.house import House
 
 
-def play_rounds(name: str, rounds: int, play: Callable[[House, int], tuple[list[str], str]]) -> int:
+def play_rounds(
+    name: str, rounds: int, play: Callable[[House, int], tuple[list[str], str]], *, first: int = 0
+) -> int:
     """Play rounds, and return the exit status.
 
     Args:
         name: The campaign.
         rounds: How many.
         play: Plays a round by its number; returns what was wrong, and what else is to be printed.
+        first: The number of the first round.
     """
     folder = Path(tempfile.mkdtemp(prefix=f"workbench-{name}-"))
     house = House(folder)
     num_wrong = 0
     try:
-        for number in range(rounds):
+        for number in range(first, first + rounds):
             began_s = time.monotonic()
             wrong, did = play(house, number)
             num_wrong += len(wrong)

@@ -384,7 +384,7 @@ def content_of(path: str) -> bytes | None:
 
 
 def _installed_packages() -> bytes:
-    """Return the names and versions of the installed packages, one a line, such as `numpy-2.4.0.dist-info`."""
+    """Return the installed packages with versions, one a line, such as `numpy-2.4.0.dist-info`."""
     folders = [entry for entry in sys.path if Path(entry).name in ("site-packages", "dist-packages")]
     names = {name for folder in folders if os.path.isdir(folder) for name in os.listdir(folder)}
     versions = sorted(name for name in names if name.endswith((".dist-info", ".egg-info")))

@@ -1,8 +1,8 @@
-"""What a run depends on and cannot serve from a copy: data, the program, packages; as it was for each version.
+"""What a run depends on and cannot serve from a copy, such as data and packages, as it was for each version.
 
 Of each file its size and time of change are kept, and its hash. What is small is stored by its hash, too, so
-that a bundle holds the data and the configuration that its trial read. When hashes are taken, and what follows
-from a change, is left to `program`.
+that a bundle holds the data and the configuration that its trial read. When hashes are taken, and what
+follows from a change, is left to `program`.
 """
 
 from __future__ import annotations
