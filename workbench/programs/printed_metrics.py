@@ -240,7 +240,7 @@ def _without_nested(text: str, metrics: Container[str]) -> tuple[str, Values]:
 def _named(text: str, matches: list[re.Match[str]], training: str) -> list[tuple[str, str, str]]:
     """Return the names of pairs as they count, as they are written, and their numbers.
 
-    Where a line has several values of one name, those with a word before it are told apart by this word.
+    Where a line has several values of one name, those with a word before it take this word into their names.
     """
     names = [name_with_qualifiers(text, match.start(), match[2]) for match in matches]
     if len(set(names)) < len(names):
