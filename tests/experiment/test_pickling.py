@@ -5,6 +5,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import cloudpickle
+
+from workbench.experiment.pickling import dumps
+
 ROOT = Path(__file__).parents[2]
 CELL = """
 class Part:
@@ -51,6 +55,16 @@ def test_a_cell_that_is_run_again_is_the_same_version_and_a_changed_one_is_not()
     assert first[2] == "[10, 10, 10]"
     assert (first[0] != other[0], first[1] != other[1]) == (True, True)
     assert other[2] == "[10, 10, 10, 10]"
+
+
+def test_bytes_of_a_class_that_another_object_holds_stay_what_they_are() -> None:
+    inner = type("Inner", (), {"__module__": "__main__"})
+    payload = dumps(inner)
+    loaded = cloudpickle.loads(payload)  # from now on this process knows the class by the number in the bytes
+    outer = type("Outer", (), {"__module__": "__main__", "payloads": {"x": payload}, "kind": loaded})
+    held = cloudpickle.loads(dumps(outer))
+    assert held.payloads["x"] == payload
+    assert cloudpickle.loads(held.payloads["x"]).__name__ == "Inner"
 
 
 def test_a_value_that_the_code_reads_belongs_to_the_version() -> None:

@@ -12,10 +12,11 @@ import functools
 import hashlib
 import inspect
 import io
+import pickletools
 import re
 import socket
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from types import CodeType, FunctionType, GeneratorType, MethodType
 from typing import Any
@@ -27,6 +28,8 @@ from workbench.errors import ExperimentError, first_line_of
 
 _CELL_FILE = re.compile(r"ipykernel_\d+|^<ipython-input-")
 _CELL = "<notebook cell>"
+_TEXTS = {"SHORT_BINUNICODE": 2, "BINUNICODE": 5, "BINUNICODE8": 9}
+"""How many bytes stand before a text in a pickle, by the name of its code."""
 _REDUCE_CODE = cloudpickle.Pickler.dispatch_table[CodeType]
 
 
@@ -60,16 +63,34 @@ def dumps(target: Any) -> bytes:
 
 
 def _number_classes(payload: bytes) -> bytes:
-    """Replace the random number of each class, by which a process knows it again, by one of its content."""
-    numbers = [number.encode() for number in _DYNAMIC_CLASS_TRACKER_BY_CLASS.values()]
-    found = sorted((number for number in numbers if number in payload), key=payload.index)
-    for index, number in enumerate(found):
-        payload = payload.replace(number, f"{index:032x}".encode())
-    content = hashlib.sha256(payload).hexdigest()
-    for index in range(len(found)):
-        own = hashlib.sha256(f"{content} {index}".encode()).hexdigest()[:32]
-        payload = payload.replace(f"{index:032x}".encode(), own.encode())
-    return payload
+    """Replace the random number of each class, by which a process knows it again, by one of its content.
+
+    Bytes that a value holds, such as the payload of another component, stay as they are.
+    """
+    numbers = set(_DYNAMIC_CLASS_TRACKER_BY_CLASS.values())
+    if not any(number.encode() in payload for number in numbers):
+        return payload
+    places = [
+        (place + _TEXTS[code.name], str(text))
+        for code, text, place in pickletools.genops(payload)
+        if code.name in _TEXTS and place is not None and text in numbers
+    ]
+    found = list(dict.fromkeys(text for _, text in places))
+    plain = _with_texts(payload, places, {text: f"{index:032x}" for index, text in enumerate(found)})
+    content = hashlib.sha256(plain).hexdigest()
+    own = {
+        text: hashlib.sha256(f"{content} {index}".encode()).hexdigest()[:32]
+        for index, text in enumerate(found)
+    }
+    return _with_texts(payload, places, own)
+
+
+def _with_texts(payload: bytes, places: Sequence[tuple[int, str]], texts: Mapping[str, str]) -> bytes:
+    """Return bytes in which texts at some places are others of the same length."""
+    changed = bytearray(payload)
+    for place, text in places:
+        changed[place : place + len(text)] = texts[text].encode()
+    return bytes(changed)
 
 
 def _refusal(target: Any, error: Exception) -> ExperimentError:
