@@ -40,6 +40,9 @@ ACCEPTED = {
     "def train(config, report=None): return config, report": ("config", "report"),
     "def train(config, report, verbose=0): return config, report, verbose": ("config", "report", 0),
     "def train(lr, report): return lr, report": ("config", "report"),
+    "def train(config, report, lr=3): return config, report, lr": ("config", "report", 0.1),
+    "def train(config, *, lr=3): return config, lr": ("config", 0.1),
+    "def train(config, width=3): return config, width": ("config", 3),
     "def train(config, report, folder, seed, worker): return config, report, folder, seed, worker": (
         "config",
         "report",

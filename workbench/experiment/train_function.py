@@ -40,6 +40,8 @@ class TrainCall:
     """In order, each of them config, report, seed, folder or worker."""
     named: Mapping[str, str]
     """The same by the name of the parameter."""
+    by_value: tuple[str, ...] = ()
+    """Parameters with a default that receive the value of their name in the configuration."""
 
     def arguments(self, values: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         """Return the arguments of the call.
@@ -47,9 +49,10 @@ class TrainCall:
         Args:
             values: What each word stands for; only those that the call names are needed.
         """
-        return [values[word] for word in self.positional], {
-            name: values[word] for name, word in self.named.items()
-        }
+        named = {name: values[word] for name, word in self.named.items()}
+        config = values.get("config", {})
+        named |= {name: config[name] for name in self.by_value if name in config}
+        return [values[word] for word in self.positional], named
 
 
 def plan_call(signature: inspect.Signature | None, title: str, searched: Collection[str] = ()) -> TrainCall:
@@ -126,7 +129,17 @@ def plan_call(signature: inspect.Signature | None, title: str, searched: Collect
             "has no parameter that receives the configuration",
             f"Write def {title}(config).",
         )
-    return TrainCall(tuple(ordered), given)
+    # A default in the place of a searched value would train something else than what the trial shows.
+    by_value = tuple(
+        parameter.name
+        for parameter in parameters
+        if parameter.kind in (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+        and parameter.default is not inspect.Parameter.empty
+        and parameter.name in searched
+        and parameter.name not in given
+        and parameter.name not in first
+    )
+    return TrainCall(tuple(ordered), given, by_value)
 
 
 def check_kind(kind: Kind, title: str, type_name: str = "") -> None:
