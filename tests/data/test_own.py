@@ -95,3 +95,13 @@ def test_data_that_asks_for_the_seed_of_the_training_is_told_it():
 
     assert load(folds, {}, training_seed=5).name == "fold 5"
     assert load(folds, {}).name == "fold None"
+
+
+def test_an_option_takes_the_place_of_the_default_of_its_name() -> None:
+    split = ArraySplit(np.zeros((4, 2), np.float32), np.zeros(4, np.float32))
+
+    def load_own(options: dict[str, Any], noise: float = 0.0, *, fold: int = 0) -> Datasets:
+        return Datasets(f"{noise} {fold} {sorted(options)}", "regression", split, split, (2,), 1)
+
+    assert load(load_own, {"noise": 0.3}).name == "0.3 0 ['noise']"
+    assert load(load_own, {"fold": 2}).name == "0.0 2 ['fold']"

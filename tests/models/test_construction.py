@@ -47,6 +47,15 @@ def test_a_usual_constructor_receives_the_values_that_it_names(
     assert construct(model, configuration).made_of == made_of
 
 
+def of_both(config: Any, hidden: int = 64, *, depth: int = 2, other: int = 1) -> Any:
+    return sorted(config), hidden, depth, other
+
+
+def test_beside_the_configuration_parameters_receive_the_values_that_they_name() -> None:
+    assert construct(of_both, {"lr": 0.1, "hidden": 8, "depth": 3}) == (["depth", "hidden", "lr"], 8, 3, 1)
+    assert construct(of_both, {"lr": 0.1}) == (["lr"], 64, 2, 1)
+
+
 def test_keywords_receive_everything() -> None:
     assert construct(of_keywords, {"lr": 0.1, "hidden": 8}) == {"lr": 0.1, "hidden": 8}
 

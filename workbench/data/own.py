@@ -53,8 +53,9 @@ def load_own(
         DataError: If the function returned something else, or a split without samples.
     """
     seeds = {"training_seed": training_seed} if takes_training_seed(function) else {}
-    _check_callable(function, options, seeds, name)
-    returned = function(dict(options), **seeds)
+    named = _named_options(function, options) | seeds
+    _check_callable(function, options, named, name)
+    returned = function(dict(options), **named)
     if isinstance(returned, Datasets):
         return returned
     splits, loading = _as_splits(returned, options, name)
@@ -81,6 +82,16 @@ def takes_training_seed(function: Callable[..., Any]) -> bool:
         return "training_seed" in inspect.signature(function).parameters
     except (TypeError, ValueError):  # no signature
         return False
+
+
+def _named_options(function: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that a function names as parameters, beside the first, which receives them all."""
+    try:
+        _, *others = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # no signature, or no parameter
+        return {}
+    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return {item.name: options[item.name] for item in others if item.kind in kinds and item.name in options}
 
 
 def _check_callable(

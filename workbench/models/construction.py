@@ -14,6 +14,7 @@ from typing import Any
 from workbench.errors import ExperimentError
 from workbench.experiment.searched_fields import is_setting
 
+_BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 _SINGLE_VALUES = (bool, int, float, str, "bool", "int", "float", "str")
 """Annotations of a parameter that holds one value, and no configuration."""
 
@@ -22,8 +23,8 @@ def construct(function: Callable[..., Any], configuration: Mapping[str, Any], *,
     """Call a function or a class with a configuration.
 
     The first parameter receives the whole configuration as a mapping, unless the configuration has a value of
-    its name, or its default or annotation shows that it holds a single value. Then parameters receive the
-    values of their names; settings of the training that none names are left out.
+    its name, or its default or annotation shows that it holds a single value. All other parameters receive
+    the values of their names; settings of the training that none names are left out.
 
     Args:
         function: What makes the model.
@@ -38,9 +39,14 @@ def construct(function: Callable[..., Any], configuration: Mapping[str, Any], *,
     """
     parameters = _parameters_of(function)
     if parameters is None or _takes_mapping(parameters, configuration):
-        return function(dict(configuration))
+        # A default in the place of a value would make another model than the configuration says.
+        _, *others = parameters or [None]
+        named = {item.name for item in others if item is not None and item.kind in _BY_NAME}
+        return function(
+            dict(configuration), **{key: configuration[key] for key in named & configuration.keys()}
+        )
     name = getattr(function, "__qualname__", repr(function))
-    named = {item.name for item in parameters if item.kind in (item.POSITIONAL_OR_KEYWORD, item.KEYWORD_ONLY)}
+    named = {item.name for item in parameters if item.kind in _BY_NAME}
     if any(item.kind is item.VAR_KEYWORD for item in parameters):
         passed = dict(configuration)
     else:
