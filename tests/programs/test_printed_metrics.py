@@ -115,6 +115,22 @@ def test_values_of_one_name_are_told_apart_by_the_word_before_them(
     assert not found.words
 
 
+@pytest.mark.parametrize(
+    ("line", "values"),
+    [
+        ("current: loss=0.25; best so far: loss=0.2", {"loss": 0.25, "best_loss": 0.2}),
+        ("Best so far: loss=0.2; current: loss=0.25", {"loss": 0.25, "best_loss": 0.2}),
+        ("Best model: loss=0.2, acc=0.9 | lr=0.1", {"best_loss": 0.2, "best_acc": 0.9, "lr": 0.1}),
+        ("Best: {'loss': 0.2}", {"best_loss": 0.2}),
+        ("Best epoch: 3, loss=0.1", {"Best_epoch": 3, "loss": 0.1}),
+        ("New best! loss: 0.2", {"loss": 0.2}),
+        ("test loss: 0.2", {"test_loss": 0.2}),
+    ],
+)
+def test_the_best_values_so_far_are_not_those_of_this_moment(line: str, values: dict[str, float]) -> None:
+    assert read_line(line.encode()) == values
+
+
 @pytest.mark.parametrize("word", ["baseline", "Initial", "previous", "target", "Max", "random"])
 @pytest.mark.parametrize("sign", [": ", "=", " "])
 def test_a_value_of_something_else_is_not_that_of_the_metric(word: str, sign: str) -> None:

@@ -64,6 +64,8 @@ _CHANGE = re.compile(
     rf"(?<![\w.,])(?:{NUMBER})%?\s*(?:[-=]+>|\u2192)\s*(?=(?:{NUMBER})(?![\w.]))", re.IGNORECASE
 )
 """The old value of a change."""
+_OF_BEST = re.compile(r"\bbest(?: [a-z]+){0,3} ?: *(?=[^\W\d]|[{(\[]|$)[^;|]*$", re.IGNORECASE)
+"""How a part of a line begins that is about the best values so far."""
 _OPTUNA_BEST = re.compile(r"\bBest is trial \d+ with value:")
 _ENDS = re.compile(rb"[\r\n]+")
 _ABSENT = ("", "NA", "<NA>", "N/A", "None", "null", "NULL")
@@ -243,6 +245,11 @@ def _named(text: str, matches: list[re.Match[str]], training: str) -> list[tuple
     Where a line has several values of one name, those with a word before it take this word into their names.
     """
     names = [name_with_qualifiers(text, match.start(), match[2]) for match in matches]
+    if "est" in text:
+        names = [
+            f"best_{name}" if name == match[2] and _OF_BEST.search(text, 0, match.start()) else name
+            for name, match in zip(names, matches, strict=True)
+        ]
     if len(set(names)) < len(names):
         labels = [label_before(text, match.start()) for match in matches]
         of_name = {
