@@ -91,7 +91,7 @@ def _differing_metrics(model: OwnSteps, batch: Any, targets: Any) -> set[str]:
 
 
 def _evidence(function: Callable[[Any], Any], batch: Any, targets: Any) -> Iterator[rules.Evidence]:
-    """Yield what a function returns for a batch and for its parts; nothing where there are not enough samples."""
+    """Yield what a function returns for a batch and for its parts; nothing of too few samples."""
     num = num_samples(targets) or num_samples(batch)
     if num < 2:
         return
