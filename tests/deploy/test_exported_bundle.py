@@ -235,6 +235,25 @@ def test_values_of_any_kind_are_answered_alike_by_torch_predict_and_the_rows_of_
     assert not [note for row in sent for note in reader.notes(row)]
 
 
+@pytest.mark.parametrize("model", ["boosted_trees", "forest"])
+def test_trees_that_found_nothing_to_divide_answer_what_they_began_with(model: str, tmp_path: Path) -> None:
+    frame = pd.DataFrame({"x": np.zeros(40), "y": ["a"] * 8 + ["b"] * 12 + ["c"] * 20})
+    frame.to_csv(tmp_path / "table.csv", index=False)
+    data = {"name": "table", "path": str(tmp_path / "table.csv"), "target": "y"}
+    _, loaded, card = exported(tmp_path / "bundle", model, data, num_trees=3)
+
+    found = Predictor.open(tmp_path / "bundle", threads=1).predict({"x": [0.0, 5.0]}).probabilities
+
+    classes = loaded.train.batch(np.arange(len(loaded.train)))[1]
+    assert found is not None
+    # A forest votes with drawn rows; boosted trees begin with the shares of the classes.
+    expected = np.bincount(classes) / len(classes)
+    assert found == pytest.approx(
+        np.array([expected, expected]), abs=1e-6 if model == "boosted_trees" else 0.2
+    )
+    assert card.outputs[0].classes == ("a", "b", "c")
+
+
 def test_a_file_with_a_header_only_has_no_answers(house: tuple[Path, pd.DataFrame, Any]) -> None:
     folder, frame, _ = house
     frame.head(0).to_csv(folder / "none.csv", index=False)

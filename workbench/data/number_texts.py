@@ -190,11 +190,13 @@ def number_text_of(values: pd.Series, *, min_share: float = NEARLY_NUMBERS) -> N
     return NumberText(has_thousands, missing, unit, has_decimal_comma)
 
 
-def shows_decimal_commas(columns: Iterable[Sequence[str]]) -> bool | None:
+def shows_decimal_commas(columns: Iterable[Sequence[str]], *, are_usual: bool = False) -> bool | None:
     """Return whether the columns of a file show that a comma stands before decimals in it.
 
     Args:
         columns: The texts of each column.
+        are_usual: Whether files of this form usually have decimal commas, as those with semicolons between
+            columns: then 12.5 in another column, such as a version, does not count against 12,5 in one.
 
     Returns:
         True if a column writes numbers such as 12,5; False if one has numbers such as 1,234,567 or 12.5; None
@@ -223,9 +225,9 @@ def shows_decimal_commas(columns: Iterable[Sequence[str]]) -> bool | None:
             others = [number for number in numbers if not _WITH_DECIMAL_COMMA.fullmatch(number)]
             has_others |= any("," in number for number in others)
             has_points |= any("." in number for number in others)
-    if has_decimal_commas and not has_others:
-        return True
-    return False if has_decimal_commas or has_others or has_points else None
+    if has_others or (has_points and not (has_decimal_commas and are_usual)):
+        return False
+    return True if has_decimal_commas else None
 
 
 def may_be_thousands(texts: Iterable[str]) -> bool:

@@ -72,7 +72,8 @@ def read_noted_table(path: Path, num_rows: int | None = None, *, only: str | Non
             read = pd.read_csv(path, sep=separator, nrows=num_rows, usecols=wanted)
             num_first = min(_MAX_ROWS_OF_COMMAS, _NUM_CELLS_OF_COMMAS // len(names))
             first_rows = read_texts(nrows=1 + num_first, sep=separator).iloc[1:]
-            shown = shows_decimal_commas(column.tolist() for _, column in first_rows.items())
+            texts = (column.tolist() for _, column in first_rows.items())
+            shown = shows_decimal_commas(texts, are_usual=separator == ";")
             notes: tuple[str, ...] = ()
             if shown:
                 read_again = functools.partial(pd.read_csv, path, sep=separator, nrows=num_rows, dtype=str)

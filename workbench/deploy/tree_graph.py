@@ -32,7 +32,6 @@ def add_trees(graph: Graph, trees: TreeEnsemble, given: str) -> str:
         "n_targets": num_outputs,
         "aggregate_function": "SUM",
         "post_transform": "NONE",
-        "base_values": trees.start.numpy().astype(np.float32).tolist(),
         "nodes_treeids": tree_ids.tolist(),
         "nodes_nodeids": node_ids.tolist(),
         "nodes_featureids": arrays["feature"].tolist(),
@@ -46,7 +45,9 @@ def add_trees(graph: Graph, trees: TreeEnsemble, given: str) -> str:
         "target_ids": outputs.tolist(),
         "target_weights": arrays["value"][leaves, outputs].astype(np.float32).tolist(),
     }
-    total = graph.add("TreeEnsembleRegressor", given, domain=ML, **attributes)
+    grown = graph.add("TreeEnsembleRegressor", given, domain=ML, **attributes)
+    # Not as the node's base_values: ONNX Runtime leaves those out of outputs to which no leaf adds anything.
+    total = graph.add("Add", grown, graph.constant(trees.start.numpy().astype(np.float32)))
     if not bool(trees.votes):
         return total
     return graph.add("Log", graph.add("Max", total, graph.constant(np.float32(MIN_PROBABILITY))))
