@@ -188,3 +188,48 @@ def test_a_column_that_holds_the_answer_is_noted_with_what_leaves_it_out():
     assert note.startswith("`paid back` alone predicts `y` with accuracy 1.00")
     assert note.endswith("leave it out with --drop 'paid back', or drop=['paid back'] in Python")
     assert not any("alone" in note for note in read_problem(table, "y", drop=["paid back"]).notes)
+
+
+def test_masked_values_are_missing_and_not_what_is_under_the_mask():
+    inputs = np.ma.masked_less(np.arange(120.0).reshape(40, 3) % 7, 2)
+    targets = np.ma.masked_equal(np.arange(40) % 5, 3)
+    problem = read_problem((inputs, targets), task="regression")
+    kept = ~targets.mask
+    assert "left out 8 samples without a target" in problem.notes
+    assert problem.targets.tolist() == targets.data[kept].tolist()
+    expected = np.where(inputs.mask, np.nan, inputs.data)[kept]
+    np.testing.assert_array_equal(problem.samples.to_numpy(float), expected)
+
+
+def test_copies_of_rows_are_noted_unless_rows_have_few_possible_values():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {"x": rng.normal(size=50), "town": rng.choice(["a", "b"], 50), "y": rng.normal(size=50)}
+    )
+    (note,) = [note for note in read_problem(pd.concat([frame, frame[:10]]), "y").notes if "copies" in note]
+    assert note.startswith("10 of 60 rows are copies of others")
+    coins = pd.DataFrame(
+        {"coin": rng.choice([0, 1], 60), "town": rng.choice(["a", "b"], 60), "y": rng.choice([0, 1], 60)}
+    )
+    for unique in (frame, coins):
+        assert not [note for note in read_problem(unique, "y").notes if "copies" in note]
+
+
+@pytest.mark.parametrize("shape", [(40, 2), (20, 2)])
+def test_several_targets_of_a_sample_are_refused_by_their_shape(shape):
+    with pytest.raises(DataError, match=rf"the targets are of shape \({shape[0]}, 2\).*argmax"):
+        read_problem((np.random.default_rng(0).normal(size=(40, 3)), np.zeros(shape)))
+
+
+def test_a_column_that_is_named_by_a_number_is_a_target():
+    frame = pd.DataFrame({0: np.arange(40.0) % 9, 1: np.arange(40.0)})
+    assert read_problem(frame, 1).target_name == "1"
+
+
+def test_tensors_and_sparse_arrays_are_read_or_refused_by_their_type():
+    torch = pytest.importorskip("torch")
+    sparse = pytest.importorskip("scipy.sparse")
+    targets = torch.arange(40.0, requires_grad=True)
+    assert read_problem((torch.randn(40, 2, requires_grad=True), targets)).targets.tolist() == list(range(40))
+    with pytest.raises(DataError, match=r"type csr_array are sparse.*X.toarray"):
+        read_problem((sparse.csr_array(np.eye(40)), np.arange(40.0)))

@@ -35,6 +35,10 @@ MIN_SAMPLES = 20
 MIN_PER_CLASS = 3
 # A class that is this many times rarer than the most frequent one is reported.
 _IMBALANCE = 5.0
+# From this share of copies on, they are reported; larger tables are not searched, as that would take seconds.
+_COPIES = 0.02
+_MAX_COMPARED_CELLS = 5_000_000
+_TARGET_OF_ROWS = "target of each row"
 _TABLES = (".csv", ".tsv", ".parquet", ".pq")
 _NAMED = ("digits", "breast_cancer")
 
@@ -110,6 +114,7 @@ def read_problem(
             next_step="Add samples.",
         )
     check_targets(targets, task, num_missing=dropped)
+    notes += _notes_of_copies(kind, samples, targets)
     kind, samples, usable = _usable(kind, samples)
     wanted = task or ("classification" if detect_task(targets) == "classification" else "regression")
     if wanted == "regression":
@@ -131,6 +136,24 @@ def read_problem(
         kind, "classification", samples, classes, tuple(class_names), labels, name, tuple(notes),
         usable.text_forms, usable.names if usable.are_texts else (),
     )  # fmt: skip
+
+
+def _notes_of_copies(kind: SampleKind, samples: Any, targets: pd.Series) -> list[str]:
+    """Return a note on rows that are there twice: one may be learnt from, and the model tested on the other.
+
+    Rows of few possible values are alike by chance, so one column must tell most of the others apart.
+    """
+    if kind != "table" or samples.size > _MAX_COMPARED_CELLS:
+        return []
+    rows = samples.reset_index(drop=True).assign(**{_TARGET_OF_ROWS: targets.to_numpy()})
+    num_copies = int(rows.duplicated().sum())
+    fewest_values = max(MIN_SAMPLES, (len(rows) - num_copies) / 2)
+    if num_copies < _COPIES * len(rows) or all(rows[name].nunique() < fewest_values for name in samples):
+        return []
+    return [
+        f"{num_copies} of {len(rows)} rows are copies of others: the model may be tested on rows that it "
+        "learnt from, so scores are too good; remove the copies"
+    ]
 
 
 def read_labelled(data: Any, target: str | None, labels: tuple[Any, ...]) -> tuple[Any, np.ndarray]:
@@ -266,6 +289,7 @@ def _take_apart(data: Any, target: str | None) -> tuple[Any, pd.Series, str | No
             raise ArgumentError(
                 "a table needs the name of the column to predict", field="target", allowed=columns
             )
+        target = str(target)  # a column may be named by a number
         if target not in columns:
             raise DataError(f"there is no column {target!r}", field="target", allowed=columns)
         frame, of_frame = _as_frame(data)
@@ -276,7 +300,7 @@ def _take_apart(data: Any, target: str | None) -> tuple[Any, pd.Series, str | No
     if isinstance(data, tuple) and len(data) == 2:
         if target is not None:
             raise ArgumentError("a pair (X, y) already contains the target", field="target")
-        values = data[1] if isinstance(data[1], pd.Series) else pd.Series(np.ravel(np.asarray(data[1])))
+        values = data[1] if isinstance(data[1], pd.Series) else _targets_of(data[1])
         _check_order(data[0], values)
         values = plain_column(values.reset_index(drop=True), field="target")
         samples, name = data[0], None if values.name is None else str(values.name)
@@ -288,6 +312,33 @@ def _take_apart(data: Any, target: str | None) -> tuple[Any, pd.Series, str | No
         field="data",
         allowed="a pair (X, y), a data frame or the path of a table with target, or " + ", ".join(_NAMED),
     )
+
+
+def _targets_of(given: Any) -> pd.Series:
+    """Return targets that come as an array, of which samples have one each."""
+    import pandas as pd
+
+    values = _as_array(given)
+    if values.ndim > 1 and values.size != max(values.shape):
+        raise DataError(
+            f"the targets are of shape {values.shape}", field="target", allowed="one target for each sample",
+            next_step="Give the classes as y.argmax(axis=1) if they are one-hot; predict each of several "
+            "numbers in a run of its own.",
+        )  # fmt: skip
+    return pd.Series(values.ravel())
+
+
+def _as_array(given: Any) -> np.ndarray:
+    """Return what an array of another library holds; masked values are missing."""
+    if np.ma.isMaskedArray(given):
+        is_real = given.dtype.kind in "iuf"
+        return given.astype(np.float64 if is_real else object).filled(np.nan if is_real else None)
+    if hasattr(given, "toarray"):
+        raise DataError(
+            f"samples of the type {type(given).__name__} are sparse", field="data", allowed="dense arrays",
+            next_step="Pass X.toarray(), if that fits into memory.",
+        )  # fmt: skip
+    return np.asarray(given.detach().cpu() if hasattr(given, "detach") else given)
 
 
 def _check_order(samples: Any, targets: pd.Series) -> None:
@@ -321,7 +372,7 @@ def _samples_of(given: Any) -> tuple[SampleKind, Any]:
         return "table", _as_frame(given).table
     if isinstance(given, Sequence) and len(given) and all(isinstance(item, str) for item in given):
         return "texts", _as_texts(np.array(given, dtype=object))
-    values = np.asarray(given)
+    values = _as_array(given)
     if values.dtype.kind in "OUST" and values.ndim == 1 and len(values) and isinstance(values[0], str):
         return "texts", _as_texts(values.astype(object))
     if values.dtype.kind not in "biufO" or values.ndim not in (1, 2, 3, 4):

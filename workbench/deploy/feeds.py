@@ -67,7 +67,8 @@ def _feed(one: Input, values: Any) -> tuple[np.ndarray, list[str]]:
 
 def _array(one: Input, values: Any) -> np.ndarray:
     try:
-        found = ids_of(one, list(values)) if has_texts(one, values) else np.asarray(values)
+        given = np.ma.filled(values.astype(float), np.nan) if np.ma.isMaskedArray(values) else values
+        found = ids_of(one, list(given)) if has_texts(one, given) else np.asarray(given)
         if found.dtype.kind not in "biuf":
             raise ValueError(f"numbers are needed, and these are of type {found.dtype}")
         if one.dtype == "int64" and found.dtype.kind == "f" and not np.array_equal(found, np.round(found)):
