@@ -35,6 +35,18 @@ def test_a_folder_for_each_class_is_split_and_decoded(tmp_path):
     assert images.validation.batch(np.arange(4))[1].tolist() == [0, 0, 1, 1]
 
 
+def test_files_that_tools_hide_beside_images_are_not_among_them(tmp_path):
+    """Copies in .ipynb_checkpoints would be learnt from and tested on, and ._red.png of macOS is no image."""
+    fill(tmp_path)
+    for hidden in ("red/.ipynb_checkpoints/0-checkpoint.png", "white/.trash/deep/1.bmp", ".cache/a/1.png"):
+        save(tmp_path / hidden, (0, 0, 0))
+    (tmp_path / "red" / "._0.png").write_bytes(b"Mac OS X resource fork")
+    images = load("images", {"path": str(tmp_path)})
+    assert (len(images.train), len(images.validation)) == (16, 4)
+    below_hidden = load("images", {"path": str(fill(tmp_path / ".mine" / "pictures"))})
+    assert len(below_hidden.train) == 16
+
+
 def test_grey_images_have_one_channel(tmp_path):
     images = load("images", {"path": str(fill(tmp_path)), "size": 8, "channels": 1})
     assert images.train.batch(np.array([0]))[0].shape == (1, 1, 8, 8)

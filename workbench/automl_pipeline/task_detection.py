@@ -332,7 +332,7 @@ def _as_array(given: Any) -> np.ndarray:
     """Return what an array of another library holds; masked values are missing."""
     if np.ma.isMaskedArray(given):
         is_real = given.dtype.kind in "iuf"
-        return given.astype(np.float64 if is_real else object).filled(np.nan if is_real else None)
+        return np.ma.filled(given.astype(np.float64 if is_real else object), np.nan if is_real else None)
     if hasattr(given, "toarray"):
         raise DataError(
             f"samples of the type {type(given).__name__} are sparse", field="data", allowed="dense arrays",

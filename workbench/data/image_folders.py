@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from workbench.data.shards import RemoteFiles
+from workbench.data.visible_files import is_hidden, visible_below
 from workbench.errors import DataError
 
 ENDINGS = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
@@ -85,7 +87,7 @@ def list_folder(folder: Path) -> Listed:
     for number, class_folder in enumerate(class_folders):
         # There may be millions of files, each of which costs three times as much as a Path.
         found = sorted(
-            os.path.join(place, name) for place, _, names in os.walk(class_folder) for name in names
+            os.path.join(place, name) for place, names in _visible_in(class_folder) for name in names
             if os.path.splitext(name)[1].lower() in ENDINGS
         )  # fmt: skip
         if not found:
@@ -102,6 +104,13 @@ def list_folder(folder: Path) -> Listed:
     )
 
 
+def _visible_in(folder: Path) -> Iterator[tuple[str, list[str]]]:
+    """Yield the folders below a folder, each with the names of its files, without what is hidden."""
+    for place, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not is_hidden([name])]
+        yield place, [name for name in names if not is_hidden([name])]
+
+
 def list_clients(folder: Path) -> tuple[Listed, np.ndarray]:
     """Return what all clients hold, and the client of each file; a client need not have every class.
 
@@ -113,8 +122,8 @@ def list_clients(folder: Path) -> tuple[Listed, np.ndarray]:
     found = [
         (str(file), file.relative_to(client).parts[0], number)
         for number, client in enumerate(clients)
-        for file in sorted(client.glob("*/**/*"))
-        if file.suffix.lower() in ENDINGS
+        for file in visible_below(client)
+        if file.suffix.lower() in ENDINGS and file.parent != client
     ]
     names = tuple(sorted({name for _, name, _ in found}))
     without = sorted(set(range(len(clients))) - {number for *_, number in found})
@@ -162,7 +171,7 @@ def _remote_part(files: RemoteFiles, names: list[tuple[str, ...]], begin: tuple[
     depth = len(begin)
     numbers = [
         number for number, parts in enumerate(names)
-        if len(parts) > depth + 1 and parts[:depth] == begin and parts[depth][0] != "."
+        if len(parts) > depth + 1 and parts[:depth] == begin and not is_hidden(parts[depth:])
     ]  # fmt: skip
     classes = tuple(sorted({names[number][depth] for number in numbers}))
     if len(classes) < 2:

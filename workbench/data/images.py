@@ -32,6 +32,7 @@ from workbench.data.reading import Reading, some_of
 from workbench.data.shard_server import fetcher
 from workbench.data.shards import WINDOW_SHARDS, RemoteFiles, ShardReader
 from workbench.data.splits import Datasets, Split, Task, split_indices
+from workbench.data.visible_files import visible_below
 from workbench.errors import ArtifactsError, DataError, ExperimentError
 
 _MADE_WITH = "RGB or L, upright, on white, bilinear, 2"
@@ -347,7 +348,7 @@ def paired_files(folder: Path, other: str, endings: Collection[str]) -> tuple[li
     found = {
         part: {
             file.relative_to(folder / part).with_suffix(""): str(file)
-            for file in sorted((folder / part).rglob("*")) if file.suffix.lower() in of_part
+            for file in visible_below(folder / part) if file.suffix.lower() in of_part
         }
         for part, of_part in (("images", ENDINGS), (other, endings))
     }  # fmt: skip

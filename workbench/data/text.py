@@ -13,6 +13,7 @@ from workbench.data.cache import Cached, cached, file_stamp
 from workbench.data.options import DatasetOptions, existing_path
 from workbench.data.reading import Reading, some_of
 from workbench.data.splits import Datasets, Task, TokenSplit
+from workbench.data.visible_files import visible_below
 from workbench.errors import DataError, ExperimentError
 
 
@@ -89,9 +90,7 @@ class TextOptions(DatasetOptions):
         if self.path is None:
             return sorted(Path(sysconfig.get_path("stdlib")).glob("*.py"))
         path = existing_path(self.path)
-        files = (
-            [path] if path.is_file() else sorted(file for file in path.rglob(self.pattern) if file.is_file())
-        )
+        files = [path] if path.is_file() else visible_below(path, self.pattern)
         if not files:
             raise DataError(f"{path} holds no file that matches {self.pattern!r}", field="data.path")
         return files

@@ -13,6 +13,7 @@ from typing import Any, Literal, cast
 import numpy as np
 
 from workbench.data.image_folders import ENDINGS
+from workbench.data.visible_files import visible_below
 from workbench.deploy.card import Card, Input
 from workbench.deploy.packages import needs
 from workbench.deploy.predictor import Answers, Predictor
@@ -108,7 +109,7 @@ def _files_at(path: Path) -> list[Path]:
                 f"the file {path} does not exist", next_step=f"Relative paths start in {Path.cwd()}."
             )
         return [path]
-    found = sorted(file for file in path.rglob("*") if file.suffix.lower() in ENDINGS)
+    found = [file for file in visible_below(path) if file.suffix.lower() in ENDINGS]
     if not found:
         raise DataError(f"the folder {path} holds no image", allowed=sorted(ENDINGS))
     return found
