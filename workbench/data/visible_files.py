@@ -1,4 +1,4 @@
-"""Files below a folder, without those that tools keep for themselves, such as .ipynb_checkpoints or ._cat.jpg."""
+"""Files below a folder, without those that tools hide, such as .ipynb_checkpoints or ._cat.jpg."""
 
 from __future__ import annotations
 
