@@ -32,6 +32,7 @@ class Encoding:
         groups: For each feature, the number of its column.
         is_choice: For each column, whether its values have no order.
         near: For each column, the unit near which good values are believed to be; NaN without a belief.
+        is_conditional: For each column, whether it exists only with some values of others.
     """
 
     def __init__(self, parameters: Parameters) -> None:
@@ -52,12 +53,12 @@ class Encoding:
         self.near = np.array([self._belief(parameters, name) for name in self._names])
         self._has_belief = bool(np.isfinite(self.near).any())
         sizes = np.where(self.is_choice, self._scales.last.astype(int) + 1, 1)
-        self._is_conditional = np.array([bool(condition) for condition in self._conditions])
-        self.groups = np.repeat(np.arange(len(sizes)), sizes + self._is_conditional)
+        self.is_conditional = np.array([bool(condition) for condition in self._conditions])
+        self.groups = np.repeat(np.arange(len(sizes)), sizes + self.is_conditional)
         # The first feature of each column, those of numbers, and those that state that a parameter is absent.
-        self._begins = np.cumsum(sizes + self._is_conditional) - sizes - self._is_conditional
+        self._begins = np.cumsum(sizes + self.is_conditional) - sizes - self.is_conditional
         self._number_at = self._begins[~self.is_choice]
-        self._absence_at = (self._begins + sizes)[self._is_conditional]
+        self._absence_at = (self._begins + sizes)[self.is_conditional]
 
     def _belief(self, parameters: Parameters, name: str) -> float:
         domain = parameters.space.root[name]
@@ -98,7 +99,7 @@ class Encoding:
             The points of these configurations, and which parameters exist in them; both [n, columns].
         """
         exists = np.ones(units.shape, dtype=bool)
-        if not (self._scales.has_steps.any() or self._is_conditional.any()):
+        if not (self._scales.has_steps.any() or self.is_conditional.any()):
             return units, exists
         values = self._scales.values(units)
         for column, condition in enumerate(self._conditions):
@@ -108,6 +109,14 @@ class Encoding:
                 else:
                     exists[:, column] &= exists[:, parent] & np.isin(values[:, parent], wanted)
         return np.where(exists, self._scales.units(values), _ABSENT), exists
+
+    def rounded(self, units: np.ndarray) -> np.ndarray:
+        """Move points to the nearest values of each parameter, as if all parameters existed."""
+        return self._scales.units(self._scales.values(units))
+
+    def num_choices(self, column: int) -> int:
+        """Return how many values a parameter without an order has."""
+        return int(self._scales.last[column]) + 1
 
     def log_prior(self, units: np.ndarray, exists: np.ndarray) -> np.ndarray:
         """Return the logarithm of how probable good values are believed to be there, up to a constant.
@@ -139,7 +148,7 @@ class Encoding:
         numbers = ~self.is_choice
         features[:, self._number_at] = np.where(exists[:, numbers], units[:, numbers] - 0.5, 0.0)
         if len(self._absence_at):
-            features[:, self._absence_at] = np.where(exists[:, self._is_conditional], 0.0, _ABSENT)
+            features[:, self._absence_at] = np.where(exists[:, self.is_conditional], 0.0, _ABSENT)
         return features
 
     def locate(self, configurations: Sequence[Mapping[str, Any]]) -> tuple[np.ndarray, np.ndarray]:

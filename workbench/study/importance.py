@@ -1,16 +1,17 @@
 """How much each searched parameter decides, how sure that is, and what was not resolved.
 
 An effect is a parameter's total share of the variance of the true values over the space that was declared,
-wherever a sampler has placed its trials. `effects` draws what it may be after the trials; here trials become
-observations, and draws become intervals and words. "No effect" is stated only where an effect of a hundredth
-would have been seen. What trials have not resolved is named as such.
+wherever a sampler has placed its trials. `variance_shares` draws what it may be after the trials; here trials
+become observations, and draws become intervals and words. "No effect" is stated only where an effect of a
+hundredth would have been seen. What trials have not resolved is named as such.
 """
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -22,7 +23,7 @@ from workbench.study.partial_results import Reading
 from workbench.study.records import ConfigurationRecord, Outcome
 
 if TYPE_CHECKING:
-    from workbench.study.effects import Places
+    from workbench.study.curves import Curve
 
 MIN_TRIALS = 10
 MAX_NEGLIGIBLE = 0.1
@@ -31,16 +32,13 @@ NO_EFFECT = 0.01
 """What a parameter must decide less of, as a share of the variance, to have no effect."""
 _INTERVAL = (0.05, 0.95)
 # The share of the draws that must lie below NO_EFFECT before a parameter is said to have no effect.
-_SURE = 0.99
-# Functions are not drawn from the process that is fitted to them: intervals are wider by this factor, around
-# the median and in log odds. It was chosen on generated spaces (`tests/benchmarks/importance_spaces.py`).
-_WIDER = 1.4
-# Of the bound below which a parameter has no effect, which is a rarer quantile already.
-_WIDER_BOUND = 1.15
-# Shares are no more exact than this: functions are smoothed a little, and judged at so many points.
-_RESOLUTION = 0.005
-_NUM_POINTS = 384
+_SURE = 0.98
+# Shares are no more exact than this.
+_RESOLUTION = 0.002
 _MAX_TRIALS = 300
+_MAX_RUNGS = 4
+"""Cut trainings are compared at this many rungs."""
+_MIN_AT_RUNG = 20
 # Values farther below the best than this many times a usual value is are outliers: trainings that diverged.
 _FARTHEST = 25.0
 # How close values of a parameter are, as a share of its range, that count as the same place.
@@ -61,39 +59,45 @@ def importance(
     Args:
         experiment: The experiment.
         parameters: Its search space in Optuna's terms.
-        finished: Finished configurations with their outcomes. Those of pruned trials count as where the
-            curves of the others say that they would have ended, and as less certain.
+        finished: Finished configurations with their outcomes. Values of pruned trials are compared with those
+            of others at the same rung only.
 
     Returns:
         Total effects as shares of the variance over the space, the largest first. What acts in interactions
         counts for each parameter of them, so that the sum may exceed 1. Empty where there are fewer than
-        MIN_TRIALS trials with an end, several objectives, no parameter with two values, or values that are
+        MIN_TRIALS trials with values, several objectives, no parameter with two values, or values that are
         all alike. Where chance alone explains the values, every interval is from 0 to 1.
 
     Source:
-        Total effects: Homma and Saltelli, Importance measures in global sensitivity analysis, 1996. With a
-        process for the unknown function: Oakley and O'Hagan, Probabilistic sensitivity analysis, 2004.
+        Total effects: Homma and Saltelli, Importance measures in global sensitivity analysis, 1996.
     """
-    ended = _ends(experiment, finished) if len(experiment.objectives) == 1 else []
-    if len(ended) < MIN_TRIALS:
-        return {}
-    values, variances = np.array([value for _, value, _ in ended]), np.array([each for _, _, each in ended])
+    seen = _seen(experiment, finished) if len(experiment.objectives) == 1 else None
     encoding = Encoding(parameters)
-    if not encoding.distributions or np.ptp(values) == 0:
+    if seen is None or not encoding.distributions:
         return {}
-    located = encoding.locate([parameters.to_optuna(params) for params, _, _ in ended])
-    features, volumes = encoding.features(*located), _volumes(*located)
-    values = _without_outliers(values, _weighted_median(values, volumes))
+    units, exists = encoding.locate([parameters.to_optuna(trial.params) for trial in seen.trials])
+    values, kinds = (
+        np.array([trial.value for trial in seen.trials]),
+        np.array([trial.kind for trial in seen.trials]),
+    )
+    volumes, pairs = _volumes(units, exists), list(seen.pairs)
+    for kind in range(len(pairs) + 1):
+        mine = kinds == kind
+        floor = _floor(values[mine], volumes[mine])
+        values[mine] = np.maximum(values[mine], floor)
+        if kind:
+            pairs[kind - 1][:, 0] = np.maximum(pairs[kind - 1][:, 0], floor)
+        else:
+            for pair in pairs:
+                pair[:, 1] = np.maximum(pair[:, 1], floor)
     if np.ptp(values) == 0:
         return {}
 
-    from workbench.study.effects import draw_effects  # light installations lack SciPy
-    from workbench.study.proposals import ON_ONE_THREAD
+    from workbench.study.proposals import ON_ONE_THREAD  # light installations lack SciPy
+    from workbench.study.variance_shares import Observed, draw_shares
 
     with ON_ONE_THREAD():
-        draws = draw_effects(
-            features, encoding.groups, values, variances, partial(_places, encoding), np.random.default_rng(0)
-        )
+        draws = draw_shares(encoding, Observed(units, exists, values, kinds, pairs))
     names = [*encoding.distributions]
     if draws is None:
         return {name: (1 / len(names), 0.0, 1.0) for name in names}
@@ -111,36 +115,94 @@ def negligible(found: Mapping[str, tuple[float, float, float]]) -> list[str]:
     return [name for name, (share, _, high) in found.items() if share == 0 and high <= MAX_NEGLIGIBLE]
 
 
-def _ends(
-    experiment: Experiment, finished: Iterable[tuple[ConfigurationRecord, Outcome]]
-) -> list[tuple[Params, float, float]]:
-    """Return configurations with what their trainings reached or would have reached, and its variance.
+class _Trial(NamedTuple):
+    """What a training reached.
 
-    Larger is better, and what was reached has no variance here. Values after different numbers of epochs are
-    never compared: a curve that was cut counts as its forecast from the curves of the others, which knows no
-    parameters, or not at all where none of them goes so far.
+    Attributes:
+        params: Its configuration.
+        value: Larger is better.
+        kind: 0 if it ended, or the number of the rung at which it is compared with others.
+    """
+
+    params: Params
+    value: float
+    kind: int
+
+
+class _Seen(NamedTuple):
+    """What trainings reached.
+
+    Attributes:
+        trials: The trainings.
+        pairs: For each rung at which cut trainings are compared, what those that ended had there and at the
+            end, shape [m, 2].
+    """
+
+    trials: list[_Trial]
+    pairs: list[np.ndarray]
+
+
+def _seen(experiment: Experiment, finished: Iterable[tuple[ConfigurationRecord, Outcome]]) -> _Seen | None:
+    """Return what trainings reached, larger is better; None where there are too few.
+
+    Values after different numbers of epochs are never compared. What was cut counts at one of a few rungs.
     """
     reading, metric = Reading.of(experiment)[0], experiment.objectives[0].metric
-    known = [(record, outcome) for record, outcome in finished if outcome.state != "failed"]
+    usable = {"complete"} if reading.full_rung is not None else {"complete", "pruned"}
+    known = [(record, outcome) for record, outcome in finished if outcome.state in usable]
     if len(known) < MIN_TRIALS:
-        return []
-    from workbench.study.curves import Curve, forecast  # light installations lack SciPy
+        return None
+    from workbench.study.curves import Curve  # light installations lack SciPy
 
     # Early trials cover the space, and late ones the best part of it.
     chosen = np.unique(np.linspace(0, len(known) - 1, _MAX_TRIALS).round().astype(int))
-    known = [known[index] for index in chosen]
-    curves = [Curve.of(reading.curve(record.trials[0].reports)) for record, _ in known]
-    longest = max((max(record.trials[0].reports, default=0) for record, _ in known), default=0)
-    found: list[tuple[Params, float, float]] = []
-    for index, (record, outcome) in enumerate(known):
+    longest = max(max(record.trials[0].reports, default=0) for record, _ in known)
+    ended: list[tuple[Params, float, Curve | None]] = []
+    cut: list[tuple[Params, int, Curve]] = []
+    for record, outcome in (known[index] for index in chosen):
+        reports = reading.curve(record.trials[0].reports)
+        curve = Curve.of(reports)
         if outcome.state == "complete":
-            found.append((record.params, reading.sign * outcome.values[metric], 0.0))
-        elif reading.full_rung is None and (curve := curves[index]) is not None:
-            others = [one for at, one in enumerate(curves) if at != index and one is not None]
-            expected = forecast(curve, record.trials[0].num_epochs or longest, others)
-            if expected is not None:
-                found.append((record.params, expected.mean, expected.deviation**2))
-    return found
+            ended.append((record.params, reading.sign * outcome.values[metric], curve))
+        elif curve is not None and np.isfinite(curve.values).all():
+            last = max(reports)
+            if last >= (record.trials[0].num_epochs or longest):
+                ended.append((record.params, reports[last], curve))
+            else:
+                cut.append((record.params, last, curve))
+    if not ended or len(ended) + len(cut) < MIN_TRIALS:
+        return None
+    rungs = _rungs([last for _, last, _ in cut])
+    trials = [_Trial(params, value, 0) for params, value, _ in ended]
+    for params, last, curve in cut:
+        kind = max(at for at, rung in enumerate(rungs) if rung <= last)
+        trials.append(_Trial(params, curve.at(math.log2(rungs[kind])), kind + 1))
+    pairs = [
+        [
+            (curve.at(math.log2(rung)), value)
+            for _, value, curve in ended
+            if curve is not None and curve.doublings[0] <= math.log2(rung) and np.isfinite(curve.values).all()
+        ]
+        for rung in rungs
+    ]
+    return _Seen(trials, [np.array(pair, dtype=float).reshape(-1, 2) for pair in pairs])
+
+
+def _rungs(lasts: Sequence[int]) -> list[int]:
+    """Return a few rungs at which cut trainings are compared: each with the highest that it has reached.
+
+    Args:
+        lasts: The last rung of each cut training.
+    """
+    least = 1 if len(set(lasts)) <= _MAX_RUNGS else max(_MIN_AT_RUNG, math.ceil(len(lasts) / _MAX_RUNGS))
+    rungs: list[int] = []
+    num_there = 0
+    for rung, num in sorted(Counter(lasts).items()):
+        if not rungs or num_there >= least:
+            rungs.append(rung)
+            num_there = 0
+        num_there += num
+    return rungs
 
 
 def _volumes(units: np.ndarray, exists: np.ndarray) -> np.ndarray:
@@ -163,47 +225,23 @@ def _weighted_median(values: np.ndarray, weights: np.ndarray) -> float:
     return float(values[order][np.searchsorted(np.cumsum(weights[order]), 0.5)])
 
 
-def _without_outliers(values: np.ndarray, middle: float) -> np.ndarray:
-    """Raise values far below the rest: one training that diverged would be all of the variance."""
-    best = float(values.max())
-    return np.maximum(values, best - _FARTHEST * (best - middle)) if best > middle else values
-
-
-def _places(encoding: Encoding, rng: np.random.Generator) -> Places:
-    """Draw points that cover the space, and the same ones with another value of each parameter."""
-    from workbench.study.effects import Places
-
-    num_columns = len(encoding.distributions)
-    # A Latin hypercube: each column is covered evenly, and no two columns go together.
-    ranks = rng.permuted(np.tile(np.arange(_NUM_POINTS), (2 * num_columns, 1)), axis=1).T
-    points = (ranks + rng.random(ranks.shape)) / _NUM_POINTS
-    first, others = points[:, :num_columns], points[:, num_columns:]
-    moved: list[np.ndarray] = []
-    for column in range(num_columns):
-        point = first.copy()
-        point[:, column] = others[:, column]
-        moved.append(encoding.features(*encoding.snap(point)))
-    return Places(encoding.features(*encoding.snap(first)), tuple(moved))
+def _floor(values: np.ndarray, volumes: np.ndarray) -> float:
+    """Return what values are raised to: one training that diverged would be all of the variance."""
+    best, middle = float(values.max()), _weighted_median(values, volumes / volumes.sum())
+    return best - _FARTHEST * (best - middle) if best > middle else -math.inf
 
 
 def _shares(names: Sequence[str], draws: np.ndarray) -> Importance:
     """Return the share of each parameter with its interval; 0 for one that has no effect."""
-    shares = np.median(draws, axis=0)
-    lows, highs = (_widened(np.quantile(draws, at, axis=0), shares, _WIDER) for at in _INTERVAL)
-    sure = _widened(np.quantile(draws, _SURE, axis=0), shares, _WIDER_BOUND)
+    shares, (lows, highs) = np.median(draws, axis=0), np.quantile(draws, _INTERVAL, axis=0)
+    sure = np.maximum(np.quantile(draws, _SURE, axis=0), _RESOLUTION)
     has_none = sure < NO_EFFECT
     found: Importance = {}
     for index in sorted(range(len(names)), key=lambda index: (has_none[index], -shares[index])):
-        share = float(shares[index])
         if has_none[index]:
             found[names[index]] = (0.0, 0.0, float(sure[index]))
             continue
-        low, high = float(lows[index]) - _RESOLUTION, float(highs[index]) + _RESOLUTION
-        found[names[index]] = (share, max(0.0, min(low, share)), min(1.0, max(high, share)))
+        # A share is never negative, so that draws of one that is 0 are all above it.
+        low = 0.0 if lows[index] < NO_EFFECT else float(lows[index])
+        found[names[index]] = (float(shares[index]), low, max(float(highs[index]), _RESOLUTION))
     return found
-
-
-def _widened(ends: np.ndarray, shares: np.ndarray, factor: float) -> np.ndarray:
-    ends, shares = np.clip(ends, 1e-9, 1 - 1e-9), np.clip(shares, 1e-9, 1 - 1e-9)
-    odds, at = np.log(ends / (1 - ends)), np.log(shares / (1 - shares))
-    return 1 / (1 + np.exp(-(at + factor * (odds - at))))
