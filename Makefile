@@ -13,7 +13,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONDONTWRITEBYTECODE # runs and tests start hundreds of processes that import the package
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test check docs front-end format slow gpu bridges flower compat cluster-demo faults bench bench-advisor bench-choice bench-compress bench-data bench-exchanges bench-federated bench-flower bench-scripts bench-frameworks bench-search bench-serve bench-tiers clean
+.PHONY: help env demo test check docs front-end format slow gpu bridges flower compat cluster-demo faults bench bench-advisor bench-choice bench-compress bench-data bench-exchanges bench-federated bench-flower bench-scripts bench-frameworks bench-importance bench-search bench-serve bench-tiers clean
 
 help:  ## List the targets.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -125,6 +125,9 @@ bench-federated: env  ## Count rounds of federated learning to a target, publish
 
 bench-flower: .flower env  ## The same federation here and in Flower's simulation, with 10,000 images of MNIST (minutes).
 	$(BIN)/python -m tests.benchmarks.federated_rounds --data mnist --seeds 2 --flower .flower/bin
+
+bench-importance: env  ## Say how much each parameter decides in 20 known spaces, beside fANOVA and PED-ANOVA (five minutes).
+	$(BIN)/python -m tests.benchmarks importance
 
 bench-search: env  ## Search public trainings and functions beside Optuna, Ray Tune, SMAC3 and DEHB (hours, most with slow rivals).
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[development,rivals]'

@@ -19,6 +19,7 @@ BENCHMARKS = (
     "gang_start",
     "sweep_overhead",
     "proposals",
+    "importance",
     "script_start",
     "advisor_step_time",
     "advisor_plans",

@@ -247,7 +247,7 @@ def _add_slice_points(
 
 
 def draw_importance(data: ImportanceData, metric: str) -> go.Figure:
-    """Draw one bar with its interval per parameter; nothing for those that chance could explain."""
+    """Draw one bar with its interval per parameter; nothing for those without an effect."""
     figure = new_figure("Parameter importance", ". ".join(data.notes(lambda name: short(name, 30))))
     if not data.names:
         text = "No parameter has an effect of 1 % or more." if data.by_chance else "Too few trials."
@@ -280,7 +280,7 @@ def draw_importance(data: ImportanceData, metric: str) -> go.Figure:
             x=high, y=short(name, 30), text=text, showarrow=False, xanchor="left", font={"color": MUTED}
         )
     figure.update_xaxes(
-        title_text=f"Share in what made {short(metric, 40)} good, with its 90 % interval",
+        title_text=f"Share of the variance of {short(metric, 40)}, with its 90 % interval",
         tickformat=".0%",
         range=(0, min(1.0, 1.02 * max(*data.high, 0.01))),
         domain=(0, 0.74),  # beside it stand the numbers

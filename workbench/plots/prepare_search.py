@@ -110,8 +110,8 @@ def prepare_importance(importance: Mapping[str, tuple[float, float, float]]) -> 
     """Prepare how much each parameter matters.
 
     Args:
-        importance: Share of each parameter, from 0 to 1, with the ends of its interval; 0 for one that chance
-            could explain. What is not finite is left out.
+        importance: Share of each parameter, from 0 to 1, with the ends of its interval; 0 for one without an
+            effect. What is not finite is left out.
     """
     finite = {name: item for name, item in importance.items() if all(map(math.isfinite, item))}
     kept = sorted((name for name in finite if finite[name][0] > 0), key=lambda name: (-finite[name][0], name))

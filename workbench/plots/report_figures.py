@@ -136,7 +136,8 @@ class ReportFigures:
     def _importance(self) -> str:
         if not self.importance:
             return ""
-        caption = "How much each parameter decides over the whole space, with its 90 % interval."
+        caption = "Share of each parameter in the variance over the whole space, with its 90 % interval. "
+        caption += "What parameters do only together counts for each of them."
         for note in prepare_importance(self.importance).notes():
             caption += f" {text(note)}."
         if self.how_to_freeze is not None:

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from workbench.study.curves import Curve
 
 MIN_TRIALS = 10
-MAX_NEGLIGIBLE = 0.1
-"""Up to this share of the variance, a parameter without an effect is better frozen than searched."""
 NO_EFFECT = 0.01
 """What a parameter must decide less of, as a share of the variance, to have no effect."""
 _INTERVAL = (0.05, 0.95)
@@ -107,12 +105,10 @@ def importance(
 def negligible(found: Mapping[str, tuple[float, float, float]]) -> list[str]:
     """Return the parameters that have no effect, as far as it was resolved.
 
-    A parameter with few trials is not among them: chance alone could then hide much of what it decides.
-
     Args:
         found: What `importance` returned.
     """
-    return [name for name, (share, _, high) in found.items() if share == 0 and high <= MAX_NEGLIGIBLE]
+    return [name for name, (share, _, _) in found.items() if share == 0]
 
 
 class _Trial(NamedTuple):

@@ -148,8 +148,8 @@ class Results:
             trials: Among the configurations of these trials; None for all.
 
         Returns:
-            Shares of total effects at the end of trainings, each with its 90 % interval; 0 for a parameter
-            that chance could explain. Empty with too few trials or several objectives.
+            Shares of total effects in the variance over the space, each with its 90 % interval; 0 for a
+            parameter that has no effect. Empty with too few trials or several objectives.
         """
         if self.experiment.sampler.kind.is_population:  # its trials begin with weights of others
             return {}
