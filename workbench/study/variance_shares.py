@@ -437,7 +437,7 @@ class _Chain:
             noise = self._rng.standard_normal(len(rest.columns))
             draw = np.zeros(len(self._prior))
             draw[rest.columns] = solve_triangular(
-                rest.factor, rest.target + noise, lower=True, trans="T", check_finite=False
+                rest.factor, rest.target + noise, lower=True, trans=1, check_finite=False
             )
             draws.append(draw)
         return draws
