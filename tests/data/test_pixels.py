@@ -56,6 +56,12 @@ CASES: dict[str, tuple[Any, str, dict[str, Any], np.ndarray]] = {
     ),
     "LA": (Image.merge("LA", [Image.fromarray(GREY), Image.fromarray(HALF)]), "png", {}, grey_and(HALF)),
     "16 bits, PNG": (Image.fromarray(RAMP), "png", {}, GREY),
+    "16 bits with a transparent grey": (
+        Image.fromarray(RAMP),
+        "png",
+        {"transparency": int(RAMP[3, 3])},
+        grey_and(np.where(RAMP == RAMP[3, 3], 0, 255)),
+    ),
     "16 bits, TIFF": (Image.fromarray(RAMP), "tiff", {}, GREY),
     "16 bits, big-endian TIFF": (Image.fromarray(RAMP.astype(">u2")), "tiff", {}, GREY),
     "16 bits, PGM": (Image.fromarray(RAMP), "ppm", {}, GREY),

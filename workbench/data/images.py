@@ -35,7 +35,7 @@ from workbench.data.splits import Datasets, Split, Task, split_indices
 from workbench.data.visible_files import visible_below
 from workbench.errors import ArtifactsError, DataError, ExperimentError
 
-_MADE_WITH = "RGB or L, upright, on white, bilinear, 2"
+_MADE_WITH = "RGB or L, upright, on white, bilinear, 3"
 """Changes whenever pixels are made differently from the same file."""
 MIDDLE = 127.5
 """The value of a pixel that becomes 0."""

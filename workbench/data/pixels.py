@@ -26,8 +26,10 @@ def eight_bits(image, channels):
         raise ValueError(f"pixels of mode {image.mode} have no fixed white: save it with 8 or 16 bits")
     if image.mode.startswith("I"):
         depth = getattr(image, "tag_v2", {}).get(258, (16,))[0]  # TIFF files may have 12 bits
-        values = np.asarray(image).astype(float) * 255 / (2**depth - 1)
-        image = Image.fromarray(values.round().astype(np.uint8))
+        values = np.asarray(image)
+        shown = (values.astype(float) * 255 / (2**depth - 1)).round().astype(np.uint8)
+        shown[values == image.info.get("transparency", -1)] = 255
+        image = Image.fromarray(shown)
     if image.mode in ("RGBa", "La"):
         image = image.convert(image.mode.upper())
     if image.has_transparency_data:
