@@ -18,7 +18,7 @@ _NAMES = """
     .pgpass pgpass.conf .pg_service.conf .my.cnf .mylogin.cnf .mongorc.js .rediscli_auth
     .odbc.ini .snowsql.cnf .s3cfg .boto .passwd-s3fs .databrickscfg .terraformrc terraform.rc
     .vault-token .hf_token .htpasswd rclone.conf kubeconfig *.kubeconfig *.tfvars *.tfvars.json
-    *.tfstate *.tfstate.*
+    *.tfstate *.tfstate.* htpasswd .*_history
 
     kaggle.json credentials credentials.* *_credentials.json *-credentials.json client_secret*.json
     service_account*.json service-account*.json serviceaccount*.json *service_account.json
