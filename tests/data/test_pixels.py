@@ -60,7 +60,7 @@ CASES: dict[str, tuple[Any, str, dict[str, Any], np.ndarray]] = {
         Image.fromarray(RAMP),
         "png",
         {"transparency": int(RAMP[3, 3])},
-        grey_and(np.where(RAMP == RAMP[3, 3], 0, 255)),
+        grey_and(np.where(RAMP[3, 3] == RAMP, 0, 255)),
     ),
     "16 bits, TIFF": (Image.fromarray(RAMP), "tiff", {}, GREY),
     "16 bits, big-endian TIFF": (Image.fromarray(RAMP.astype(">u2")), "tiff", {}, GREY),
