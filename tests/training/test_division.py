@@ -18,7 +18,9 @@ from torch.utils.data import Dataset
 from tests.builders.whole_measures import FUNCTIONS, LABELS, NUMBERS, SCORES, measure
 from tests.services.process_group import run_together
 from tests.training.test_first_batch import experiment
+from workbench.errors import ExperimentError
 from workbench.events import TrialEnded, TrialPlanned, TrialReported
+from workbench.probes.first_step import try_first_steps
 from workbench.training import TrialTask, run_trial
 
 NUM_VALIDATION = 20
@@ -211,3 +213,16 @@ def test_a_loss_that_draws_at_random_is_judged_by_its_mean(reduction: str, tmp_p
 
     ended, _ = run(tmp_path / "parts", loss, 4)
     assert ended.state == ("complete" if reduction == "mean" else "failed"), ended.message
+
+
+def test_check_names_what_was_written_of_a_plan_that_divides_such_a_loss() -> None:
+    asked = experiment(
+        CLASSES,
+        num_outputs=3,
+        model=model,
+        training=TRAINING,
+        loss=contrastive,
+        plan={"workers": 2, "micro_batch": 8},
+    )
+    with pytest.raises(ExperimentError, match=r"plan\.workers 2 computes it of the samples"):
+        try_first_steps(asked)

@@ -15,9 +15,11 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset, TensorDataset, WeightedRandomSampler, get_worker_info
 
 from tests.services.process_group import run_together
+from workbench.cli.output import describe_first_steps
 from workbench.events import CheckpointSaved, Noted, TrialEnded, TrialPlanned, TrialReported
 from workbench.experiment import Experiment
 from workbench.plan import PartialPlan
+from workbench.probes.first_step import try_first_steps
 from workbench.training import TrialTask, checkpoint, run_trial
 
 NUM_TRAIN, NUM_VALIDATION, BATCH, NUM_EPOCHS, RATE = 26, 13, 8, 2, 0.2
@@ -288,3 +290,7 @@ def test_what_is_not_followed_is_noted_once(tmp_path: Path) -> None:
     assert len(notes) == 2
     assert "set training.global_batch to 3" in notes[0]
     assert "in_order=False" in notes[1]
+    steps = try_first_steps(asked("", data=data))
+    assert [line for line in describe_first_steps(steps) if line.startswith("Note: ")] == [
+        f"Note: {note}." for note in notes
+    ]

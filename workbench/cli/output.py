@@ -147,6 +147,8 @@ def describe_first_steps(steps: Sequence[FirstStep]) -> Iterator[str]:
             f"{num_empty:,} of the clients have no training sample and train nothing: lower "
             "federated.clients, or give more data."
         )
+    for note in dict.fromkeys(note for step in made for note in step.notes):
+        yield f"Note: {note}."
     for step in made:
         if step.not_finite:
             yield (

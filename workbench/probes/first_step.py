@@ -57,6 +57,7 @@ class _Findings:
         not_finite: Objectives that are NaN or infinite, and metrics with a limit that are NaN, in the first
             report of a train function or program.
         num_empty_clients: Clients of a federation that hold no training sample.
+        notes: What of the user's loaders is followed otherwise than it was written.
     """
 
     outcome: Outcome
@@ -64,6 +65,7 @@ class _Findings:
     reported: tuple[str, ...] = ()
     not_finite: tuple[str, ...] = ()
     num_empty_clients: int = 0
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +105,7 @@ def try_first_steps(experiment: Experiment, *, limit_s: float = LIMIT_S) -> list
     except NoAnswerInTimeError:
         which, params = next(configurations_to_try(experiment))
         return [FirstStep("out of time", which=which, params=params, elapsed_s=limit_s + _MARGIN_S)]
-    names = ("unreported", "reported", "not_finite")
+    names = ("unreported", "reported", "not_finite", "notes")
     steps = [FirstStep(**step | {name: tuple(step[name]) for name in names}) for step in found]
     _refuse_what_always_diverges(experiment, [step for step in steps if step.outcome == "fine"])
     return steps
@@ -250,7 +252,7 @@ def _start(task: TrialTask) -> _Findings:
     elif fitted_of(experiment, task.params, loads_code=True) is not None:
         from workbench.training.fitting import fit as run
     else:
-        return _Findings("fine", num_empty_clients=_make_step(task))
+        return _make_step(task)
     run(task, _end_at_report)
     return _Findings("fine")
 
@@ -294,10 +296,11 @@ def _end_at_report(event: Event) -> bool:
     return False
 
 
-def _make_step(task: TrialTask) -> int:
+def _make_step(task: TrialTask) -> _Findings:
     """Make one step of one worker, then predict and measure one batch; count clients without a sample."""
     import dataclasses
 
+    from workbench.data.loader_arguments import notes_on
     from workbench.models.metrics import WholeMetric
     from workbench.plan import PartialPlan
     from workbench.planning.batch_division import with_workers
@@ -332,7 +335,13 @@ def _make_step(task: TrialTask) -> int:
         if plan.workers_per_replica > 1:
             _check_division(task, parts.settings, plan)
         size = parts.settings.plan.micro_batch
-        check_first_batch(parts)
+        check_first_batch(parts, plan=plan)
+        notes = notes_on(
+            parts.datasets.loading,
+            global_batch=plan.global_batch,
+            num_loaders=parts.settings.plan.loaders,
+            draws_samples=parts.privacy is not None,
+        )
         parts.strategy.train(True)
         parts.strategy.forward_backward(
             WorkerBatch(parts.train, parts.train.all_indices[:size], micro_batch=size)
@@ -352,7 +361,7 @@ def _make_step(task: TrialTask) -> int:
             metric.finish(float(totals[name]) / float(counts[name]))
     finally:
         worker.group.close()  # the next configuration may need one of its own
-    return num_empty_clients
+    return _Findings("fine", num_empty_clients=num_empty_clients, notes=tuple(notes))
 
 
 def _check_division(task: TrialTask, settings: TrialSettings, plan: Plan) -> None:

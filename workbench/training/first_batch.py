@@ -29,6 +29,7 @@ from workbench.models.calls import describe_inputs, loss_in, map_tensors, output
 from workbench.models.metrics import AnyMetric, WholeMetric, kind_read_by
 from workbench.models.own_functions import check_function, check_pairs
 from workbench.models.pairing import Kind
+from workbench.plan import Plan
 from workbench.training.assembly import Parts
 from workbench.training.division import find_division, refuse_division
 from workbench.training.evaluation import in_single_precision
@@ -42,18 +43,19 @@ _checked: dict[str, tuple[weakref.ref[Split], object]] = {}
 """The splits whose targets were looked at, by part: trials of a run on a warm worker share them."""
 
 
-def check_first_batch(parts: Parts) -> None:
+def check_first_batch(parts: Parts, *, plan: Plan | None = None) -> None:
     """Refuse outputs and targets that loss and metrics cannot compare, before the first step.
 
     Args:
         parts: Everything that the loop of the trial needs.
+        plan: The plan that is meant, where `parts` stands for one of several workers; None for theirs.
 
     Raises:
         WorkbenchError: If they cannot; it states both shapes and what to change.
     """
     if parts.makes_own_steps:
         find_division(parts)
-        refuse_division(parts)
+        refuse_division(parts, plan)
         return
     size = min(len(parts.validation), max(2, min(_NUM_SAMPLES, parts.settings.plan.micro_batch)))
     parts.strategy.train(False)
@@ -70,7 +72,7 @@ def check_first_batch(parts: Parts) -> None:
     if any(module.training for module in alone):
         _refuse_single_samples(parts)
     find_division(parts)
-    refuse_division(parts)
+    refuse_division(parts, plan)
     if outputs is None:  # another worker of the replica has them
         return
     returns_loss = loss_in(outputs) is not None and not parts.pairing.returns_outputs
