@@ -135,12 +135,12 @@ def _common(verdicts: list[bool | None]) -> bool | None:
 _SPECIALITY: list[rules.Division] = ["samples", "targets", "next_targets", "counts", "none"]
 
 
-def refuse_division(parts: Parts, asked: Plan | None = None) -> None:
+def refuse_division(parts: Parts, plan: Plan | None = None) -> None:
     """Refuse a plan that divides a loss of which the parts are not the whole.
 
     Args:
         parts: What `find_division` was called with.
-        asked: The plan; None for that of `parts`.
+        plan: The plan that is meant; None for that of `parts`.
 
     Raises:
         ExperimentError: If it does; the message states the form that makes such a loss exact.
@@ -148,7 +148,7 @@ def refuse_division(parts: Parts, asked: Plan | None = None) -> None:
     states_count = parts.loss.division == "counts" and parts.loss_kind is None
     if parts.loss.division != "none" and not (states_count and parts.privacy is not None):
         return
-    plan, is_federated = asked or parts.settings.plan, parts.settings.federated is not None
+    plan, is_federated = plan or parts.settings.plan, parts.settings.federated is not None
     refusal = functools.partial(_refusal, returned_by="step" if parts.makes_own_steps else "the loss")
     if parts.privacy is not None:
         raise refusal("a private training computes it of each sample by itself", "training.private", None)
