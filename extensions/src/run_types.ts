@@ -41,6 +41,8 @@ export interface Best {
   params: Record<string, unknown>;
   /** Over how many trials the values are means. */
   num_repeats?: number;
+  /** On how many samples the value rests and how sure it is, in sentences. */
+  certainty?: string[];
 }
 
 /** The best value so far, as a step function. */

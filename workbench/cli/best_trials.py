@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.cli.output import make_table
 from workbench.formatting import format_number, format_params, format_value
-from workbench.history.certainty import describe_luck
+from workbench.history.certainty import certainty_lines
 from workbench.history.choices import chosen_by_hand, describe_choice
 from workbench.history.lineage import lineage
 from workbench.runs.descriptions import format_numbers
@@ -57,8 +57,8 @@ def print_best(console: Any, history: History) -> None:
     parts = lineage(history.trials, best)
     if len(parts) > 1:
         _print_parts(console, parts, "epoch" if history.experiment.trains_model else "step")
-    if (luck := describe_luck(history)) is not None:
-        console.print(Text(f"  {luck}"))
+    for line in certainty_lines(history):
+        console.print(Text(f"  {line}."))
 
 
 def _print_parts(console: Any, parts: list[Trial], unit: str) -> None:

@@ -26,6 +26,7 @@ from workbench.experiment.automl import is_automl
 from workbench.formatting import format_count, format_duration, format_params, format_value, printable
 from workbench.head import local_head
 from workbench.history import History
+from workbench.history.certainty import certainty_lines
 from workbench.history.compression import compressed, is_compression
 from workbench.history.history import Reading
 from workbench.runs.descriptions import (
@@ -201,6 +202,8 @@ def print_end(run: Run, history: History, state: RunState, *, report: str | None
         width = max((len(name) for name in trial.params), default=0)
         for name, value in trial.params.items():
             echo(f"        {name:<{width}}  {format_value(value)}")
+    for line in certainty_lines(history):
+        echo(f"        {line}.")
     if len(history.objectives) > 1 and len(front := history.front()) > len(shown):
         echo(f"        and {len(front) - len(shown)} more on the front of {len(front)}")
     _print_failures(run, history)

@@ -56,6 +56,7 @@ from workbench.events.trials import (
     TrialReported,
     TrialResized,
     TrialStarted,
+    TrialTested,
 )
 from workbench.outside_text import storable_document
 
@@ -103,6 +104,7 @@ __all__ = [
     "TrialResized",
     "TrialStarted",
     "TrialState",
+    "TrialTested",
     "continue_from",
     "from_json",
     "process_unix_s",
@@ -124,6 +126,7 @@ Event = (
     | TrialStarted
     | TrialPlanned
     | TrialReported
+    | TrialTested
     | CheckpointSaved
     | AttachmentSaved
     | CheckpointsDeleted

@@ -52,6 +52,17 @@ class TrialPlanned(TrialEventHeader):
         description="In which direction metrics of other packages and of the user's own are better, as they "
         "declare it, by reported name.",
     )
+    num_validation: int | None = Field(
+        default=None, description="Samples on which it is validated; null where nobody knows."
+    )
+    num_test: int | None = Field(
+        default=None, description="Samples that choose nothing, on which it is tested; 0 without any."
+    )
+    rates: list[str] = Field(
+        default_factory=list,
+        description="Metrics that are the share of these samples of which something is true, by reported "
+        "name.",
+    )
 
 
 class TrialReported(TrialEventHeader):
@@ -102,6 +113,14 @@ class TrialReported(TrialEventHeader):
     def rung(self) -> int:
         """The resource spent, in the unit in which pruners compare trials: epochs, else steps."""
         return self.step if self.epoch is None else int(self.epoch)
+
+
+class TrialTested(TrialEventHeader):
+    """The weights that a complete trial keeps were measured once on samples that choose nothing."""
+
+    type: Literal["trial_tested"] = "trial_tested"
+    attempt: int = 0
+    values: dict[str, float] = Field(description="Metrics by name, each beginning with `test_`.")
 
 
 class CheckpointSaved(TrialEventHeader):

@@ -51,6 +51,8 @@ class MetricDeclaration:
         tasks: The tasks for which it can be computed; empty for every task.
         reference: The `module:object` that computes it; None for what the loop measures itself.
         is_loss: Whether it can be minimised in training.
+        is_rate: Whether it is the share of samples of which something is true. A share of another kind, such
+            as the area under a curve, is none, and the interval of a rate does not hold for it.
     """
 
     name: str
@@ -59,10 +61,15 @@ class MetricDeclaration:
     tasks: tuple[Task, ...] = ()
     reference: str | None = None
     is_loss: bool = False
+    is_rate: bool = False
 
 
 def _metric(name: str, goal: Goal, unit: Unit, tasks: tuple[Task, ...], reference: str) -> MetricDeclaration:
     return MetricDeclaration(name, goal, unit, tasks, f"workbench.models.{reference}")
+
+
+def _rate(name: str, reference: str) -> MetricDeclaration:
+    return replace(_metric(name, "maximize", "share", _CLASSES, reference), is_rate=True)
 
 
 def _loss(name: str, tasks: tuple[Task, ...], reference: str) -> MetricDeclaration:
@@ -70,8 +77,8 @@ def _loss(name: str, tasks: tuple[Task, ...], reference: str) -> MetricDeclarati
 
 
 METRICS = (
-    _metric("accuracy", "maximize", "share", _CLASSES, "metrics:ACCURACY"),
-    _metric("top5_accuracy", "maximize", "share", _CLASSES, "metrics:TOP5_ACCURACY"),
+    _rate("accuracy", "metrics:ACCURACY"),
+    _rate("top5_accuracy", "metrics:TOP5_ACCURACY"),
     _metric("mean_squared_error", "minimize", "of target squared", _NUMBERS, "metrics:MEAN_SQUARED_ERROR"),
     _metric("root_mean_squared_error", "minimize", "of target", _NUMBERS, "metrics:ROOT_MEAN_SQUARED_ERROR"),
     _metric("mean_absolute_error", "minimize", "of target", _NUMBERS, "metrics:MEAN_ABSOLUTE_ERROR"),
@@ -183,6 +190,12 @@ def unit_in(experiment: Experiment, metric: str) -> Unit:
     """Return the unit of a metric of an experiment; empty where it has none, or nobody has declared it."""
     declaration = _computed(experiment, metric)
     return "" if declaration is None else declaration.unit
+
+
+def is_rate_in(experiment: Experiment, metric: str) -> bool:
+    """Return whether a metric that the workbench computes in an experiment is a share of samples."""
+    declaration = _computed(experiment, metric)
+    return declaration is not None and declaration.is_rate
 
 
 def _computed(experiment: Experiment, metric: str) -> MetricDeclaration | None:

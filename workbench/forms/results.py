@@ -238,6 +238,9 @@ class RunResult(Response):
     metric: str
     best: ResultRow | None
     default_comparison: DefaultComparison | None
+    certainty: tuple[str, ...] = Field(
+        default=(), description="On how many samples its score rests and how sure it is, in sentences."
+    )
     leaderboard: tuple[ResultRow, ...]
     commands: tuple[LabelledSnippet, ...]
 

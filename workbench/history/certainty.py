@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from workbench.errors import WorkbenchError
 from workbench.experiment import Experiment
 from workbench.formatting import counted_noun, format_count, format_duration, format_number, format_range
+from workbench.history.evidence import describe_evidence
 
 if TYPE_CHECKING:
     from workbench.history.history import History
@@ -219,16 +220,31 @@ def certainty_of(history: History) -> Certainty | None:
 def describe_luck(history: History) -> str | None:
     """Return how sure the best result is, as sentences without the last full stop.
 
-    Where no configuration was trained twice, nothing is known of the noise. Then it is stated by how much the
-    best one leads, and what it costs to learn whether it was lucky.
+    First comes on how many samples it was measured, and what data that chose nothing say of it; then whether
+    it may owe its place to the seed. Where no configuration was trained twice, nothing is known of the noise.
+    Then it is stated by how much the best one leads, and what it costs to learn whether it was lucky.
 
     Args:
         history: The run.
 
     Returns:
-        None where nothing can be stated: with several objectives, a result of AutoML, fewer than two complete
-        configurations, or trials that go on from one another.
+        None where nothing can be stated: with several objectives or a result of AutoML; and where the samples
+        are unknown, with fewer than two complete configurations, or trials that go on from one another.
     """
+    return ". ".join(certainty_lines(history)) or None
+
+
+def certainty_lines(history: History) -> list[str]:
+    """Return what `describe_luck` does as a list, for views with a line for each sentence or two.
+
+    Args:
+        history: The run.
+    """
+    of_seed = _describe_seeds(history)
+    return [*describe_evidence(history), *([] if of_seed is None else [of_seed])]
+
+
+def _describe_seeds(history: History) -> str | None:
     if (certainty := certainty_of(history)) is not None:
         return certainty.describe()
     best, experiment = history.best(), history.experiment

@@ -50,6 +50,7 @@ from workbench.experiment.metric_declarations import goal_in
 from workbench.experiment.search_changes import SEARCH, covering, with_changes
 from workbench.formatting import format_count
 from workbench.history.alert import Alert
+from workbench.history.certainty import certainty_lines
 from workbench.history.choices import chosen_or_best
 from workbench.history.failures import reason_of
 from workbench.history.limits import describe_nearest, keeps
@@ -126,6 +127,8 @@ class History:
         self._params: dict[str, None] = dict.fromkeys(experiment.search.root)
         self.declared_goals: dict[str, Goal] = {}
         """In which direction metrics of other packages and of the user's own are better, as they declare."""
+        self.rates: set[str] = set()
+        """The metrics that are a share of the validation samples, as the trainings know it."""
         self.alerts: dict[int, Alert] = {}
         self.chosen_trial: int | None = None  # by hand: a label of the run, as no event knows it
         self.drivers: list[DriverStarted] = []
@@ -234,6 +237,7 @@ class History:
         match event:
             case TrialPlanned():
                 self.declared_goals.update(event.goals)
+                self.rates.update(event.rates)
             case TrialReported() | TrialEnded():
                 self._metrics.update(dict.fromkeys(event.values))
         apply_to_trial(trial, event)
@@ -514,7 +518,7 @@ class History:
         num_repeats = len(self.repeats_of(best))
         if num_repeats > 1:
             plain |= {"mean_values": self.mean_values(best), "num_repeats": num_repeats}
-        return plain
+        return plain | {"certainty": certainty_lines(self)}
 
     def to_json(self) -> dict[str, Any]:
         """Return state, best and trials as plain values for programs to read."""

@@ -24,6 +24,7 @@ from workbench.events import (
     TrialResized,
     TrialStarted,
     TrialState,
+    TrialTested,
 )
 from workbench.formatting import format_duration, format_rate, format_value
 from workbench.history.failure_place import failure_place
@@ -33,6 +34,7 @@ TrialEvent = (
     TrialStarted
     | TrialPlanned
     | TrialReported
+    | TrialTested
     | CheckpointSaved
     | AttachmentSaved
     | AttemptEnded
@@ -105,6 +107,9 @@ class Trial:
     traceback: str | None = None
     values: dict[str, float] = dataclasses.field(default_factory=dict)
     last_values: dict[str, float] = dataclasses.field(default_factory=dict)
+    num_validation: int | None = None  # samples on which it is validated, where that is known
+    num_test: int | None = None  # samples that choose nothing; 0 without any
+    test_values: Mapping[str, float] = dataclasses.field(default_factory=dict)  # measured on them, at its end
     last_step: int = 0
     last_epoch: float | None = None
     first_report: tuple[float, int, float | None] | None = None  # of the last attempt: time, step, epoch
@@ -264,6 +269,9 @@ def apply_to_trial(trial: Trial, event: TrialEvent) -> None:
         case TrialPlanned():
             trial.plan = _shared(PartialPlan.from_json(event.plan))
             trial.planned_unix_s = trial.planned_unix_s or event.time_unix_s
+            trial.num_validation, trial.num_test = event.num_validation, event.num_test
+        case TrialTested():
+            trial.test_values = dict(event.values)
         case TrialReported():
             trial.reports += 1
             trial.reports_left_out += event.left_out

@@ -21,6 +21,9 @@ class Best(_Response):
     values: dict[str, float | str] = Field(description="NaN and infinities are strings.")
     params: dict[str, Any]
     num_repeats: int = Field(default=1, description="Over how many trials the values are means.")
+    certainty: tuple[str, ...] = Field(
+        default=(), description="On how many samples the value rests and how sure it is, in sentences."
+    )
 
 
 class Chosen(_Response):

@@ -12,6 +12,7 @@ from workbench.experiment.automl import is_automl
 from workbench.experiment.changing import CHANGEABLE, values_of
 from workbench.formatting import format_count, format_duration, format_value
 from workbench.history import History, failure_groups, verdicts_of
+from workbench.history.certainty import certainty_lines
 from workbench.history.choices import chosen_by_hand, describe_choice
 from workbench.live_feed.available_actions import offers_of_run
 from workbench.live_feed.chosen_model import candidates, chosen_model
@@ -127,6 +128,7 @@ def run_detail(tail: RunTail) -> RunDetail:
         best=best and Best(
             trial=best.number, values=plain(history.mean_values(best)), params=best.params,
             num_repeats=len(history.repeats_of(best)),
+            certainty=tuple(certainty_lines(history)) if ended else (),
         ),
         front=_front(history) if has_front else None,
         no_best=None if tail.is_advice or history.result else history.why_no_best(),

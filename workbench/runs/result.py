@@ -18,6 +18,7 @@ from workbench.events import FINISHED_RUN_STATES
 from workbench.experiment import Experiment
 from workbench.formatting import format_number
 from workbench.history import History, Trial
+from workbench.history.certainty import certainty_lines
 from workbench.runs.descriptions import format_counts, format_numbers
 from workbench.runs.view import RunView
 
@@ -35,8 +36,9 @@ def result_of(run: RunView, *, num_rows: int = NUM_ROWS) -> dict[str, Any]:
 
     Returns:
         Plain values: run_id, state, counts (in words), metric (the first objective), objectives, best (None
-        where no trial is complete), leaderboard (one row per configuration, best first), default_comparison,
-        commands (each with kind, label, command and python).
+        where no trial is complete), certainty (on how many samples its score rests and how sure it is, in
+        sentences without their full stops), leaderboard (one row per configuration, best first),
+        default_comparison, commands (each with kind, label, command and python).
     """
     row, history = run.row, run.history
     ranked = history.ranked()
@@ -47,6 +49,7 @@ def result_of(run: RunView, *, num_rows: int = NUM_ROWS) -> dict[str, Any]:
         "metric": history.objectives[0].metric,
         "objectives": [item.model_dump(mode="json") for item in history.objectives],
         "best": _entry(history, ranked[0], 1) if ranked else None,
+        "certainty": certainty_lines(history),
         "leaderboard": [
             _entry(history, trial, place)
             for place, trial in enumerate(_one_per_configuration(ranked)[:num_rows], start=1)

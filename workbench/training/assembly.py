@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import math
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +26,7 @@ from workbench.errors import ExperimentError
 from workbench.exchanges.exchange import exchange_of
 from workbench.experiment import Component, Experiment, Objective, Training
 from workbench.experiment.goals import Goal
-from workbench.experiment.metric_declarations import goal_in
+from workbench.experiment.metric_declarations import goal_in, is_rate_in
 from workbench.experiment.schedules import averaged_from
 from workbench.models.adapters import build_model, declared_goals, load_loss, load_metrics
 from workbench.models.calls import call_model, loss_in
@@ -487,6 +487,35 @@ def loss_of(experiment: Experiment, datasets: Datasets, pairing: Pairing | None 
         return named(outputs, targets) if returned is None or is_output else returned
 
     return DividedLoss(returned_or_usual, division, takes_returned=True)
+
+
+def known_samples(experiment: Experiment, datasets: Datasets, metrics: Iterable[str]) -> dict[str, Any]:
+    """Return on what the metrics of a training are measured, as fields of its plan's event.
+
+    Args:
+        experiment: The experiment.
+        datasets: Its data.
+        metrics: What is measured on validation.
+    """
+    return {
+        "num_validation": len(datasets.validation),
+        "num_test": 0 if datasets.test is None else len(datasets.test),
+        "rates": rates_of(experiment, datasets, metrics),
+    }
+
+
+def rates_of(experiment: Experiment, datasets: Datasets, metrics: Iterable[str]) -> list[str]:
+    """Return the metrics that are a share of the validation samples, by reported name.
+
+    Args:
+        experiment: The experiment.
+        datasets: Its data. Where a sample has several answers, such as pixels, these depend on each other;
+            and where some are left out, the share is of fewer than all samples.
+        metrics: What is measured on validation.
+    """
+    if datasets.task != "classification" or datasets.target_shape or leaves_out_targets(datasets):
+        return []
+    return [name for name in (f"val_{metric}" for metric in metrics) if is_rate_in(experiment, name)]
 
 
 def leaves_out_targets(datasets: Datasets) -> bool:

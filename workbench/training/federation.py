@@ -25,12 +25,13 @@ from workbench.experiment.trial_value import TrialValue, find_divergence
 from workbench.formatting import format_count
 from workbench.models.adapters import declared_goals
 from workbench.training import checkpoint
-from workbench.training.assembly import Parts, assemble
+from workbench.training.assembly import Parts, assemble, known_samples
 from workbench.training.client_evaluation import evaluate_clients
 from workbench.training.client_rounds import RoundResult, Rounds
 from workbench.training.clients import clients_of
 from workbench.training.device import join_trial
 from workbench.training.first_batch import check_first_batch
+from workbench.training.held_out import measure_kept
 from workbench.training.loading import load_trial_data
 from workbench.training.outcome import Outcome, diverged
 from workbench.training.task import TrialTask
@@ -79,6 +80,7 @@ class _Federation:
         self._values: dict[str, float] = {}
         self._num_rounds = parts.settings.training.epochs
         self._num_done = 0
+        self._kept_round: int | None = None  # whose weights are kept, where this attempt has saved them
         self._is_reached = False
         self._num_bytes = 0
         self._last_loss: float | None = None
@@ -93,6 +95,7 @@ class _Federation:
                 attempt=self._task.attempt,
                 plan=self._parts.settings.plan.to_json(),
                 goals=declared_goals(self._parts.metrics),
+                **known_samples(self._task.experiment, self._parts.datasets, self._parts.metrics),
             )
         )
         self._parts.strategy.train(True)
@@ -102,6 +105,9 @@ class _Federation:
             rounds = format_count(self._num_done, "round")
             message = f"no client answered in {rounds}: see federated.timeout and federated.failures"
             return Outcome("failed", self._num_done, self._value.result(), "error", message)
+        if ended is None:
+            has_kept = self._kept_round == self._num_done
+            measure_kept(self._task, self._parts, self._report, has_kept_weights=has_kept)
         return ended or Outcome("complete", self._num_done, self._value.result())
 
     def _make_round(self) -> Outcome | None:
@@ -199,6 +205,8 @@ class _Federation:
                 "schedule": self._parts.schedule.state_dict(),
             }
             path = checkpoint.save(self._task.checkpoints, content, last=last, best=best)
+        if best:
+            self._kept_round = self._num_done
         return self._send(
             CheckpointSaved(
                 trial=self._task.trial, attempt=self._task.attempt, step=self._num_done, path=path, best=best

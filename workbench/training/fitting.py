@@ -28,8 +28,9 @@ from workbench.planning.settings import TrialSettings, fitted_of
 from workbench.strategies.group import Group
 from workbench.strategies.strategy import Worker
 from workbench.training import checkpoint
-from workbench.training.assembly import metrics_of, pairing_of, trial_settings
+from workbench.training.assembly import known_samples, metrics_of, pairing_of, trial_settings
 from workbench.training.evaluation import Predictor, evaluate
+from workbench.training.held_out import failed_test, tested
 from workbench.training.loading import load_trial_data
 from workbench.training.outcome import Outcome, diverged
 from workbench.training.source import Source
@@ -121,8 +122,10 @@ class _Fitting:
             attempt=task.attempt,
             plan=self._settings.plan.to_json(),
             goals=declared_goals(self._metrics),
+            **known_samples(task.experiment, self._datasets, self._metrics),
         )
         values: dict[str, float] = {}
+        kept: nn.Module | None = None
         model: nn.Module | None = None
         rounds, step = min(self._epochs, _MAX_ROUNDS), 0
         stops = bool(self._report(planned))
@@ -142,11 +145,13 @@ class _Fitting:
                 return diverged(name, values[name], step, values)
             self._check_measured(values)
             if self._value.report(values, step=step) and self._value.follows_best:
-                stops = self._save(model, step, values) or stops
+                stops, kept = self._save(model, step, values) or stops, model
             if stops:
                 break
         if model is not None and not self._value.follows_best:
-            stops = self._save(model, step, values) or stops
+            stops, kept = self._save(model, step, values) or stops, model
+        if kept is not None and not stops:
+            self._test(kept)
         return Outcome("stopped" if stops else "complete", step, self._value.result())
 
     def _fitted_to(self, targets: np.ndarray) -> np.ndarray:
@@ -164,6 +169,21 @@ class _Fitting:
             _Fitted(model), self._validation, self._metrics, batch=_EVALUATED_AT_ONCE, worker=self._worker
         )
         return {f"val_{name}": value for name, value in measured.items()}
+
+    def _test(self, model: nn.Module) -> None:
+        """Measure the model that is kept on the test samples, by which nothing is chosen; see `held_out`."""
+        split = self._datasets.test
+        if split is None or not len(split):
+            return
+        source = Source(split, torch.device("cpu"), part="test")
+        try:
+            measured = evaluate(
+                _Fitted(model), source, self._metrics, batch=_EVALUATED_AT_ONCE, worker=self._worker
+            )
+        except Exception as error:  # it must not cost a model that is fitted
+            self._report(failed_test(self._task, error))
+            return
+        self._report(tested(self._task, measured))
 
     def _check_measured(self, values: dict[str, float]) -> None:
         metric = self._task.experiment.objectives[0].metric

@@ -25,10 +25,11 @@ from workbench.models.adapters import declared_goals
 from workbench.strategies.compiling import num_compiled
 from workbench.strategies.strategy import NoiseMeasuring, RateSetting, StepCounting, WritableInParts
 from workbench.training import checkpoint
-from workbench.training.assembly import Parts, assemble
+from workbench.training.assembly import Parts, assemble, known_samples
 from workbench.training.device import HeldMemory, join_trial
-from workbench.training.evaluation import evaluate, evaluate_at_once, renew_statistics
+from workbench.training.evaluation import renew_statistics
 from workbench.training.first_batch import check_first_batch
+from workbench.training.held_out import measure_kept, measure_split
 from workbench.training.loaders import named_losses
 from workbench.training.mirror import take_over
 from workbench.training.model_costs import ModelCosts
@@ -86,6 +87,7 @@ class _Loop:
         self._saved_s = started_s
         self._value = TrialValue(task.experiment)
         self._values: dict[str, float] = {}
+        self._kept_step: int | None = None  # whose weights are kept, where this attempt has saved them
         self._costs = ModelCosts(task.experiment, parts.model_bytes)
         self._window = Window(parts.worker)
         settings = parts.settings
@@ -127,6 +129,7 @@ class _Loop:
                 has_blocks=self._parts.has_blocks,
                 divides_batch=self._parts.loss.division != "none",
                 goals=declared_goals(self._parts.metrics),
+                **known_samples(self._task.experiment, self._parts.datasets, self._parts.metrics),
             )
         )
         if ended is not None:
@@ -136,6 +139,7 @@ class _Loop:
             ended = self._train_epoch() or self._finish_epoch()
             if ended is not None:
                 return ended
+        measure_kept(self._task, self._parts, self._report, has_kept_weights=self._kept_step == self._step)
         return Outcome("complete", self._step, self._value.result())
 
     def _note_on_loaders(self) -> None:
@@ -273,15 +277,7 @@ class _Loop:
             renew_statistics(
                 parts.strategy, parts.train, batches, micro_batch=plan.micro_batch, worker=worker
             )
-            needs_all = any(getattr(item, "adds_up", True) is False for item in parts.metrics.values())
-            if parts.makes_own_steps and needs_all:
-                measured = evaluate_at_once(
-                    parts.strategy, parts.validation, parts.metrics, device=worker.device
-                )
-            else:
-                measured = evaluate(
-                    parts.strategy, parts.validation, parts.metrics, batch=plan.micro_batch, worker=worker
-                )
+            measured = measure_split(parts, parts.validation)
             values |= self._costs.measure(parts.strategy, parts.validation, worker)
         values |= {f"val_{name}": value for name, value in measured.items()}
         if parts.privacy is not None:
@@ -356,6 +352,8 @@ class _Loop:
                 if worker.rank == 0:
                     path = checkpoint.save(self._task.checkpoints, content, last=last, best=best)
             self._saved_s = perf_counter()
+        if best:
+            self._kept_step = self._step
         return self._send(
             CheckpointSaved(
                 trial=self._task.trial,

@@ -64,6 +64,7 @@ function Result({ form, result, onOtherData }: FormProps & { result: RunResult; 
       ) : (
         <p class="workbench-form-empty">No trial is complete yet.</p>
       )}
+      {result.certainty?.length ? <p>{result.certainty.map((sentence) => `${sentence}. `)}</p> : null}
       <Comparison form={form} result={result} />
       {result.leaderboard.length ? <Leaderboard result={result} /> : null}
       <Next form={form} result={result} onOtherData={onOtherData} />

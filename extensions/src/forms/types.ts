@@ -262,6 +262,8 @@ export interface RunResult {
   metric: string;
   best: ResultRow | null;
   default_comparison: DefaultComparison | null;
+  /** On how many samples its score rests and how sure it is, in sentences. */
+  certainty?: string[];
   leaderboard: ResultRow[];
   commands: LabelledSnippet[];
 }

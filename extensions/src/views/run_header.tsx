@@ -82,6 +82,9 @@ export function Head({ controller }: { controller: Controller }) {
         <p class={`workbench-notice${FAILED.has(run.state) ? " workbench-notice-error" : ""}`}>{run.message}</p>
       ) : null}
       {problem ? <p class="workbench-notice">{problem.problem}</p> : null}
+      {run.best?.certainty?.length ? (
+        <p class="workbench-notice">{run.best.certainty.map((sentence) => `${sentence}. `)}</p>
+      ) : null}
       {isOutput
         ? null
         : (run.verdicts ?? []).map((verdict) => (
