@@ -11,7 +11,7 @@ from workbench.data.image_headers import check_headers
 from workbench.data.images import FolderSplit, paired_files
 from workbench.data.options import existing_path
 from workbench.data.scenes import SceneOptions, load_scenes
-from workbench.data.splits import ArraySplit, Datasets, Task, split_indices
+from workbench.data.splits import ArraySplit, Datasets, Task, split_in_three
 from workbench.errors import DataError
 
 NO_BOX = -1
@@ -56,14 +56,16 @@ class BoxesOptions(SceneOptions):
                 images[indices], targets[indices], self.size, self.channels, is_stored_way_up=True
             )
 
-        train, validation = split_indices(
-            len(images), validation_fraction=self.validation_fraction, seed=seed
-        )
+        train, validation, test = split_in_three(
+            len(images), validation_fraction=self.validation_fraction, test_fraction=self.test_fraction,
+            seed=seed,
+        )  # fmt: skip
         return Datasets(
             name="boxes",
             task="detection",
             train=part(train),
             validation=part(validation),
+            test=part(test) if len(test) else None,
             input_shape=shape,
             num_outputs=len(names),
             class_names=names,

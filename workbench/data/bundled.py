@@ -11,9 +11,9 @@ from pydantic import Field
 
 from workbench.data.cache import Cached, cached
 from workbench.data.columns import Column
-from workbench.data.options import DatasetOptions
+from workbench.data.options import DatasetOptions, held_out_field
 from workbench.data.reading import Reading, some_of
-from workbench.data.splits import ArraySplit, Datasets, Task, moments, split_indices, standardise
+from workbench.data.splits import ArraySplit, Datasets, Task, moments, split_in_three, standardise
 
 
 class BundledOptions(DatasetOptions):
@@ -22,6 +22,32 @@ class BundledOptions(DatasetOptions):
     validation_fraction: float = Field(
         0.2, gt=0.0, lt=1.0, description="Share of each class that is held out."
     )
+    test_fraction: float = held_out_field()
+
+    def _split(
+        self, arrays: Mapping[str, np.ndarray], seed: int
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        targets = arrays["targets"]
+        return split_in_three(
+            len(targets), validation_fraction=self.validation_fraction, test_fraction=self.test_fraction,
+            seed=seed, classes=targets,
+        )  # fmt: skip
+
+    def _datasets(self, name: str, made: Cached, seed: int, *, axis: int | None) -> Datasets:
+        """Divide and standardise samples."""
+        targets = made.arrays["targets"]
+        train, validation, test = self._split(made.arrays, seed)
+        inputs = standardise(made.arrays["inputs"], train, axis=axis)
+        return Datasets(
+            name=name,
+            task="classification",
+            train=ArraySplit(inputs[train], targets[train]),
+            validation=ArraySplit(inputs[validation], targets[validation]),
+            test=ArraySplit(inputs[test], targets[test]) if len(test) else None,
+            input_shape=inputs.shape[1:],
+            num_outputs=len(made.facts["class_names"]),
+            class_names=tuple(made.facts["class_names"]),
+        )
 
     def find_task(self) -> Task:
         """Return the task; see DatasetOptions.find_task."""
@@ -34,12 +60,12 @@ class DigitsOptions(BundledOptions):
     def load(self, *, seed: int, cache: Path | None) -> Datasets:
         """Load and split the data set; see DatasetOptions.load."""
         made = cached("digits", {}, _read_digits, code=[__file__], folder=cache)
-        return _classification("digits", made, self.validation_fraction, seed, axis=None)
+        return self._datasets("digits", made, seed, axis=None)
 
     def reading(self, *, seed: int) -> Reading:
         """Return how pixels from 0 to 16 are standardised; see DatasetOptions.reading."""
         made = _read_digits().arrays
-        inputs, train = made["inputs"], _split(made, self.validation_fraction, seed)[0]
+        inputs, train = made["inputs"], self._split(made, seed)[0]
         indices = some_of(len(train))
         mean, deviation = moments(inputs, train, axis=None)
         return Reading({"inputs": inputs[train[indices]]}, indices, mean=float(mean), scale=float(deviation))
@@ -51,7 +77,7 @@ class BreastCancerOptions(BundledOptions):
     def load(self, *, seed: int, cache: Path | None) -> Datasets:
         """Load and split the data set; see DatasetOptions.load."""
         made = cached("breast_cancer", {}, _read_breast_cancer, code=[__file__], folder=cache)
-        return _classification("breast_cancer", made, self.validation_fraction, seed, axis=0)
+        return self._datasets("breast_cancer", made, seed, axis=0)
 
     def reading(self, *, seed: int) -> Reading:
         """Return how each measurement is standardised, by its name; see DatasetOptions.reading."""
@@ -59,7 +85,7 @@ class BreastCancerOptions(BundledOptions):
 
         bunch: Any = load_breast_cancer()
         made = _read_breast_cancer().arrays
-        inputs, train = made["inputs"], _split(made, self.validation_fraction, seed)[0]
+        inputs, train = made["inputs"], self._split(made, seed)[0]
         indices = some_of(len(train))
         means, deviations = moments(inputs, train, axis=0)
         names = [str(name) for name in bunch["feature_names"]]
@@ -88,27 +114,3 @@ def _read_breast_cancer() -> Cached:
     inputs, targets = load_breast_cancer(return_X_y=True)
     arrays = {"inputs": inputs.astype(np.float64), "targets": targets.astype(np.int64)}
     return Cached(arrays, {"class_names": ["malignant", "benign"]})
-
-
-def _classification(
-    name: str, made: Cached, validation_fraction: float, seed: int, *, axis: int | None
-) -> Datasets:
-    targets = made.arrays["targets"]
-    train, validation = _split(made.arrays, validation_fraction, seed)
-    inputs = standardise(made.arrays["inputs"], train, axis=axis)
-    return Datasets(
-        name=name,
-        task="classification",
-        train=ArraySplit(inputs[train], targets[train]),
-        validation=ArraySplit(inputs[validation], targets[validation]),
-        input_shape=inputs.shape[1:],
-        num_outputs=len(made.facts["class_names"]),
-        class_names=tuple(made.facts["class_names"]),
-    )
-
-
-def _split(
-    arrays: Mapping[str, np.ndarray], validation_fraction: float, seed: int
-) -> tuple[np.ndarray, np.ndarray]:
-    targets = arrays["targets"]
-    return split_indices(len(targets), validation_fraction=validation_fraction, seed=seed, classes=targets)

@@ -26,12 +26,12 @@ from workbench.data.image_folders import (
     version_of,
 )
 from workbench.data.image_headers import check_headers
-from workbench.data.options import DatasetOptions, existing_path
+from workbench.data.options import DatasetOptions, existing_path, held_out_field
 from workbench.data.pixels import eight_bits
 from workbench.data.reading import Reading, some_of
 from workbench.data.shard_server import fetcher
 from workbench.data.shards import WINDOW_SHARDS, RemoteFiles, ShardReader
-from workbench.data.splits import Datasets, Split, Task, split_indices
+from workbench.data.splits import Datasets, Split, Task, split_in_three
 from workbench.data.visible_files import visible_below
 from workbench.errors import ArtifactsError, DataError, ExperimentError
 
@@ -60,6 +60,7 @@ class ImagesOptions(DatasetOptions):
         lt=1.0,
         description="Share of each class that is held out; not used with a validation folder.",
     )
+    test_fraction: float = held_out_field()
     client_folders: bool = Field(
         False,
         description="Whether there is a folder for each client, with folders of classes in it.",
@@ -107,6 +108,13 @@ class ImagesOptions(DatasetOptions):
             if other.class_names != names:
                 different = ", ".join(sorted(set(names) ^ set(other.class_names)))
                 raise DataError(f"train and {part} have different classes: {different}", field="data.path")
+        test = self._split(listed["test"], cache, source) if "test" in listed else None
+        if self.test_fraction and ("test" in listed or "validation" in listed):
+            part = "test" if "test" in listed else "validation"
+            raise ExperimentError(
+                f"the folder has a {part} part of its own", field="data.test_fraction",
+                next_step="Remove one of the two." if part == "test" else "Add a test folder beside it.",
+            )  # fmt: skip
         if "validation" in listed:
             if "validation_fraction" in self.model_fields_set:
                 raise ExperimentError(
@@ -116,9 +124,11 @@ class ImagesOptions(DatasetOptions):
                 )
             validation = self._split(listed["validation"], cache, source)
         else:
-            kept, held_out = split_indices(
-                len(train), validation_fraction=self.validation_fraction, seed=seed, classes=train.targets
-            )
+            kept, held_out, tested = split_in_three(
+                len(train), validation_fraction=self.validation_fraction, test_fraction=self.test_fraction,
+                seed=seed, classes=train.targets,
+            )  # fmt: skip
+            test = train.part(tested) if len(tested) else test
             train, validation = train.part(kept), train.part(held_out)
             if of_files is not None:
                 owners = of_files[kept], of_files[held_out]
@@ -127,7 +137,7 @@ class ImagesOptions(DatasetOptions):
             task="classification",
             train=train,
             validation=validation,
-            test=self._split(listed["test"], cache, source) if "test" in listed else None,
+            test=test,
             input_shape=(self.channels, self.size, self.size),
             num_outputs=len(names),
             class_names=names,

@@ -11,9 +11,9 @@ from pydantic import Field, model_validator
 from typing_extensions import Self
 
 from workbench.data.cache import Cached, cached, file_stamp
-from workbench.data.options import DatasetOptions, existing_path
+from workbench.data.options import DatasetOptions, existing_path, held_out_field
 from workbench.data.reading import Reading, some_of
-from workbench.data.splits import ArraySplit, Datasets, Task, split_indices
+from workbench.data.splits import ArraySplit, Datasets, Task, split_in_three
 from workbench.data.table_files import column_of, read_table
 from workbench.data.tables import number_classes
 from workbench.data.tokens import encode_texts, learn_vocabulary, split_text
@@ -54,6 +54,7 @@ class LabelledTextOptions(DatasetOptions):
     validation_fraction: float = Field(
         0.2, gt=0.0, lt=1.0, description="Share of the texts of each class that is held out."
     )
+    test_fraction: float = held_out_field()
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -82,6 +83,9 @@ class LabelledTextOptions(DatasetOptions):
             task="classification",
             train=ArraySplit(arrays["train_inputs"], arrays["train_targets"]),
             validation=ArraySplit(arrays["validation_inputs"], arrays["validation_targets"]),
+            test=ArraySplit(arrays["test_inputs"], arrays["test_targets"])
+            if "test_inputs" in arrays
+            else None,
             input_shape=(self.context,),
             num_outputs=len(names),
             vocabulary_size=len(vocabulary),
@@ -100,9 +104,10 @@ class LabelledTextOptions(DatasetOptions):
 
     def _encode(self, path: Path | None, seed: int) -> Cached:
         texts, names, targets = _functions() if path is None else self._read(path)
-        train, validation = split_indices(
-            len(texts), validation_fraction=self.validation_fraction, seed=seed, classes=targets
-        )
+        train, validation, test = split_in_three(
+            len(texts), validation_fraction=self.validation_fraction, test_fraction=self.test_fraction,
+            seed=seed, classes=targets,
+        )  # fmt: skip
         tokens = [split_text(text, _WORDS) for text in texts]
         vocabulary = learn_vocabulary((tokens[place] for place in train), self.vocabulary)
         inputs = encode_texts(tokens, vocabulary, self.context)
@@ -110,6 +115,8 @@ class LabelledTextOptions(DatasetOptions):
             "train_inputs": inputs[train], "train_targets": targets[train],
             "validation_inputs": inputs[validation], "validation_targets": targets[validation],
         }  # fmt: skip
+        if len(test):
+            arrays |= {"test_inputs": inputs[test], "test_targets": targets[test]}
         return Cached(arrays, {"class_names": names, "vocabulary": list(vocabulary)})
 
     def _read(self, path: Path) -> tuple[list[str], list[str], np.ndarray]:

@@ -14,7 +14,7 @@ from workbench.data.image_headers import check_headers
 from workbench.data.images import ENDINGS, paired_files
 from workbench.data.options import existing_path
 from workbench.data.scenes import SceneOptions, load_scenes
-from workbench.data.splits import ArraySplit, Datasets, Split, Task, split_indices
+from workbench.data.splits import ArraySplit, Datasets, Split, Task, split_in_three
 from workbench.errors import DataError
 
 IGNORED = -100
@@ -54,12 +54,18 @@ class MasksOptions(SceneOptions):
             names = self.classes or self._numbered(masks, cache)
             whole = MaskSplit(np.array(images), np.array(masks), self.size, self.channels, len(names))
             shape = (self.channels, self.size, self.size)
-        train, validation = split_indices(len(whole), validation_fraction=self.validation_fraction, seed=seed)
+        train, validation, test = split_in_three(
+            len(whole),
+            validation_fraction=self.validation_fraction,
+            test_fraction=self.test_fraction,
+            seed=seed,
+        )
         return Datasets(
             name="masks",
             task="classification",
             train=_part(whole, train),
             validation=_part(whole, validation),
+            test=_part(whole, test) if len(test) else None,
             input_shape=shape,
             num_outputs=len(names),
             class_names=names,

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from typing_extensions import Self
 
 from workbench.data.reading import Reading
@@ -19,6 +19,15 @@ if TYPE_CHECKING:
     from workbench.data.table_summary import TableSummary
 
 
+def held_out_field() -> Any:
+    """Return the field of the share of samples that is held out for one test at the end of each training."""
+    return Field(
+        0.0, ge=0.0, lt=1.0,
+        description="Share that nothing is chosen by, on which each complete training is measured once at "
+        "its end; 0 for none.",
+    )  # fmt: skip
+
+
 class DatasetOptions(BaseModel, ABC):
     """Options of a named data set, which also load it."""
 
@@ -26,6 +35,16 @@ class DatasetOptions(BaseModel, ABC):
 
     reads_urls: ClassVar[bool] = False
     """Whether `path` may be a URL."""
+
+    @model_validator(mode="after")
+    def _check_fractions(self) -> Self:
+        fractions = [getattr(self, name, 0.0) for name in ("validation_fraction", "test_fraction")]
+        if sum(fractions) >= 1.0:
+            raise ExperimentError(
+                "nothing is left for train", field="test_fraction",
+                allowed="less than 1 together with validation_fraction",
+            )  # fmt: skip
+        return self
 
     @classmethod
     def parse(cls, options: Mapping[str, Any], *, name: str) -> Self:

@@ -15,7 +15,7 @@ from typing_extensions import Self
 
 from workbench.data.cache import Cached, cached
 from workbench.data.images import MIDDLE, pixel_reading
-from workbench.data.options import DatasetOptions
+from workbench.data.options import DatasetOptions, held_out_field
 from workbench.data.reading import Reading
 from workbench.errors import ExperimentError
 
@@ -32,6 +32,7 @@ class SceneOptions(DatasetOptions):
         (), description="Names of the classes by number; numbers up to the largest that is found by default."
     )
     validation_fraction: float = Field(0.2, gt=0.0, lt=1.0, description="Share of the images held out.")
+    test_fraction: float = held_out_field()
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -60,11 +60,6 @@ class SeriesOptions(DatasetOptions):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if self.validation_fraction + self.test_fraction >= 1.0:
-            raise ExperimentError(
-                "nothing is left for train", field="test_fraction",
-                allowed="less than 1 together with validation_fraction",
-            )  # fmt: skip
         if self.path is None and self.time is not None:
             raise ExperimentError("needs a table", field="time", next_step="Set path to a file.")
         return self

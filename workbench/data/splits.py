@@ -196,15 +196,46 @@ def split_indices(
     Returns:
         Sorted sample numbers of train and of validation: disjoint, complete, neither empty.
     """
+    train, validation, _ = split_in_three(
+        num_samples, validation_fraction=validation_fraction, test_fraction=0.0, seed=seed, classes=classes
+    )
+    return train, validation
+
+
+def split_in_three(
+    num_samples: int,
+    *,
+    validation_fraction: float,
+    test_fraction: float,
+    seed: int,
+    classes: np.ndarray | None = None,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Divide sample numbers into train, validation and test, the same way for the same seed.
+
+    Validation has the same samples whatever the share of the test is: these come out of train.
+
+    Args:
+        num_samples: Number of samples; at least 2.
+        validation_fraction: As that of `split_indices`.
+        test_fraction: Share of the samples, of each class where `classes` is given, that nothing is chosen
+            by; from 0, and below 1 together with `validation_fraction`.
+        seed: Seed of the division.
+        classes: As those of `split_indices`.
+
+    Returns:
+        Sorted sample numbers: disjoint, complete, and only those of the test may be none.
+    """
     order = np.random.default_rng(seed).permutation(num_samples)
-    held_out = np.zeros(num_samples, dtype=bool)
+    part = np.zeros(num_samples, dtype=np.int8)
     groups = [order] if classes is None else [order[classes[order] == one] for one in np.unique(classes)]
     for group in groups:
-        num_held_out = min(max(round(len(group) * validation_fraction), 1), len(group) - 1)
-        held_out[group[:num_held_out]] = True
-    if not held_out.any():
-        held_out[order[0]] = True
-    return np.flatnonzero(~held_out), np.flatnonzero(held_out)
+        num_validation = min(max(round(len(group) * validation_fraction), 1), len(group) - 1)
+        num_test = min(round(len(group) * test_fraction), len(group) - 1 - num_validation)
+        part[group[:num_validation]] = 1
+        part[group[num_validation : num_validation + num_test]] = 2
+    if not (part == 1).any():
+        part[order[0]] = 1
+    return np.flatnonzero(part == 0), np.flatnonzero(part == 1), np.flatnonzero(part == 2)
 
 
 def standardise(inputs: np.ndarray, train: np.ndarray, *, axis: int | tuple[int, ...] | None) -> np.ndarray:

@@ -18,9 +18,9 @@ from workbench.data.cache import Cached, cached, file_stamp
 from workbench.data.column_notes import notes_of_numeric_target
 from workbench.data.columns import Column, check_numbers, learn_column, text_form_of
 from workbench.data.number_texts import number_text_of
-from workbench.data.options import DatasetOptions, existing_path
+from workbench.data.options import DatasetOptions, existing_path, held_out_field
 from workbench.data.reading import Reading, some_of
-from workbench.data.splits import ArraySplit, Datasets, Task, divisor, split_indices
+from workbench.data.splits import ArraySplit, Datasets, Task, divisor, split_in_three
 from workbench.data.table_files import check_columns, column_of, read_columns, read_noted_table, read_table
 from workbench.data.table_summary import TableSummary, summarise
 from workbench.errors import DataError, WorkbenchError
@@ -76,6 +76,7 @@ class TableOptions(DatasetOptions):
         lt=1.0,
         description="Share of the rows, of each class if there are classes, that is held out.",
     )
+    test_fraction: float = held_out_field()
     validation: Literal["random", "last"] = Field(
         "random",
         description="Which rows are held out: drawn at random, or the last ones of the file, as a model that "
@@ -110,6 +111,9 @@ class TableOptions(DatasetOptions):
             task=made.facts["task"],
             train=ArraySplit(arrays["train_inputs"], arrays["train_targets"]),
             validation=ArraySplit(arrays["validation_inputs"], arrays["validation_targets"]),
+            test=ArraySplit(arrays["test_inputs"], arrays["test_targets"])
+            if "test_inputs" in arrays
+            else None,
             input_shape=arrays["train_inputs"].shape[1:],
             num_outputs=len(made.facts["class_names"]) or 1,
             class_names=tuple(made.facts["class_names"]),
@@ -219,6 +223,8 @@ def _encode(table: pd.DataFrame, options: TableOptions, seed: int) -> Cached:
         "validation_inputs": inputs[validation],
         "validation_targets": targets[validation],
     }
+    if len(learnt.test):
+        arrays |= {"test_inputs": inputs[learnt.test], "test_targets": targets[learnt.test]}
     if options.client is not None:
         clients = column_of(table, named[options.client]).astype(str).to_numpy()
         owners = np.unique(clients, return_inverse=True)[1]
@@ -237,6 +243,7 @@ class _Learnt:
     columns: tuple[Column, ...]
     train: np.ndarray
     validation: np.ndarray
+    test: np.ndarray
     targets: np.ndarray
     target_mean: float = 0.0
     target_scale: float = 1.0
@@ -247,12 +254,15 @@ def _learn(table: pd.DataFrame, options: TableOptions, seed: int) -> _Learnt:
     task = options.given_task or detect_task(target)
     class_names, classes = number_classes(target) if task == "classification" else ([], None)
     if options.validation == "last":
-        num_held_out = min(len(table) - 1, max(1, round(len(table) * options.validation_fraction)))
-        train, validation = np.split(np.arange(len(table)), [len(table) - num_held_out])
+        num_validation = min(len(table) - 1, max(1, round(len(table) * options.validation_fraction)))
+        num_test = min(len(table) - 1 - num_validation, round(len(table) * options.test_fraction))
+        ends = [len(table) - num_validation - num_test, len(table) - num_test]
+        train, validation, test = np.split(np.arange(len(table)), ends)
     else:
-        train, validation = split_indices(
-            len(table), validation_fraction=options.validation_fraction, seed=seed, classes=classes
-        )
+        train, validation, test = split_in_three(
+            len(table), validation_fraction=options.validation_fraction, test_fraction=options.test_fraction,
+            seed=seed, classes=classes,
+        )  # fmt: skip
     columns = tuple(
         learn_column(column.iloc[train], max_categories=options.max_categories, form=text_form_of(column))
         for name in table.columns
@@ -260,13 +270,13 @@ def _learn(table: pd.DataFrame, options: TableOptions, seed: int) -> _Learnt:
         for column in (column_of(table, name),)
     )
     if classes is not None:
-        return _Learnt(task, class_names, columns, train, validation, classes)
+        return _Learnt(task, class_names, columns, train, validation, test, classes)
     values, mean, scale = _numbers(target), 0.0, 1.0
     if options.standardise_target:
         mean = values[train].mean()
         scale = float(divisor(np.asarray(mean), np.asarray(values[train].std())))
         values = (values - mean) / scale
-    return _Learnt(task, [], columns, train, validation, values.astype(np.float32), float(mean), scale)
+    return _Learnt(task, [], columns, train, validation, test, values.astype(np.float32), float(mean), scale)
 
 
 def _checked_target(table: pd.DataFrame, options: TableOptions) -> pd.Series:

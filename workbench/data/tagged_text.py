@@ -13,7 +13,7 @@ import numpy as np
 from pydantic import Field
 
 from workbench.data.cache import Cached, cached, file_stamp
-from workbench.data.options import DatasetOptions, existing_path
+from workbench.data.options import DatasetOptions, existing_path, held_out_field
 from workbench.data.reading import Reading, some_of
 from workbench.data.splits import ArraySplit, Datasets, Task
 from workbench.data.tokens import encode_texts, learn_vocabulary
@@ -47,6 +47,7 @@ class TaggedTextOptions(DatasetOptions):
         description="Number of tokens that have a number of their own, the most frequent ones.",
     )
     validation_fraction: float = Field(0.2, gt=0.0, lt=1.0, description="Share of the texts held out.")
+    test_fraction: float = held_out_field()
 
     def find_task(self) -> Task:
         """Return the task; see DatasetOptions.find_task."""
@@ -62,12 +63,14 @@ class TaggedTextOptions(DatasetOptions):
         code = [__file__, str(Path(__file__).with_name("tokens.py"))]
         made = cached("tagged_text", made_from, lambda: self._encode(path), code=code, folder=cache)
         inputs, targets, num_train = made.arrays["inputs"], made.arrays["targets"], made.facts["num_train"]
+        end = made.facts["num_untested"]
         names, vocabulary = tuple(made.facts["class_names"]), tuple(made.facts["vocabulary"])
         return Datasets(
             name="tagged_text",
             task="classification",
             train=ArraySplit(inputs[:num_train], targets[:num_train]),
-            validation=ArraySplit(inputs[num_train:], targets[num_train:]),
+            validation=ArraySplit(inputs[num_train:end], targets[num_train:end]),
+            test=ArraySplit(inputs[end:], targets[end:]) if end < len(inputs) else None,
             input_shape=(self.context,),
             num_outputs=len(names),
             vocabulary_size=len(vocabulary),
@@ -85,8 +88,9 @@ class TaggedTextOptions(DatasetOptions):
 
     def _encode(self, path: Path | None) -> Cached:
         texts = _lines_of_library() if path is None else _read(path)
-        num_train = len(texts) - round(len(texts) * self.validation_fraction)
-        if not 0 < num_train < len(texts):
+        num_untested = len(texts) - round(len(texts) * self.test_fraction)
+        num_train = num_untested - round(len(texts) * self.validation_fraction)
+        if not 0 < num_train < num_untested:
             raise DataError(f"{len(texts)} texts are too few to hold some out", field="data.path")
         vocabulary = learn_vocabulary((tokens for tokens, _ in texts[:num_train]), self.vocabulary)
         names = sorted({tag for _, tags in texts for tag in tags})
@@ -98,7 +102,12 @@ class TaggedTextOptions(DatasetOptions):
             kept = tags[: self.context]
             targets[row, : len(kept)] = [numbers[tag] for tag in kept]
         inputs = encode_texts([tokens for tokens, _ in texts], vocabulary, self.context)
-        facts = {"class_names": names, "vocabulary": list(vocabulary), "num_train": num_train}
+        facts = {
+            "class_names": names,
+            "vocabulary": list(vocabulary),
+            "num_train": num_train,
+            "num_untested": num_untested,
+        }
         return Cached({"inputs": inputs, "targets": targets}, facts)
 
 

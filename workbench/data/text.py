@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from typing_extensions import Self
 
 from workbench.data.cache import Cached, cached, file_stamp
-from workbench.data.options import DatasetOptions, existing_path
+from workbench.data.options import DatasetOptions, existing_path, held_out_field
 from workbench.data.reading import Reading, some_of
 from workbench.data.splits import Datasets, Task, TokenSplit
 from workbench.data.visible_files import visible_below
@@ -36,6 +36,7 @@ class TextOptions(DatasetOptions):
     )
     max_characters: int = Field(1_000_000, ge=4, description="Characters to read; the rest is left out.")
     validation_fraction: float = Field(0.1, gt=0.0, lt=1.0, description="Share of the text that is held out.")
+    test_fraction: float = held_out_field()
 
     @model_validator(mode="after")
     def _check_pattern(self) -> Self:
@@ -58,11 +59,13 @@ class TextOptions(DatasetOptions):
             folder=cache,
         )
         tokens = made.arrays["tokens"]
-        num_train = round(len(tokens) * (1 - self.validation_fraction))
+        end = len(tokens) - round(len(tokens) * self.test_fraction)
+        num_train = round(len(tokens) * (1 - self.validation_fraction - self.test_fraction))
         train = TokenSplit(tokens[:num_train], self.context, self.stride or self.context)
-        validation = TokenSplit(tokens[num_train:], self.context, self.context)
-        for part, split in (("train", train), ("validation", validation)):
-            if not len(split):
+        validation = TokenSplit(tokens[num_train:end], self.context, self.context)
+        test = TokenSplit(tokens[end:], self.context, self.context)
+        for part, split in (("train", train), ("validation", validation), ("test", test)):
+            if not len(split) and (part != "test" or self.test_fraction):
                 raise DataError(
                     f"{len(split.tokens)} characters of {part} are too few for a window of {self.context}",
                     field="data.context",
@@ -74,6 +77,7 @@ class TextOptions(DatasetOptions):
             task="language_model",
             train=train,
             validation=validation,
+            test=test if len(test) else None,
             input_shape=(self.context,),
             num_outputs=len(vocabulary),
             vocabulary_size=len(vocabulary),

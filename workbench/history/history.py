@@ -518,7 +518,7 @@ class History:
         num_repeats = len(self.repeats_of(best))
         if num_repeats > 1:
             plain |= {"mean_values": self.mean_values(best), "num_repeats": num_repeats}
-        return plain | {"certainty": certainty_lines(self)}
+        return plain
 
     def to_json(self) -> dict[str, Any]:
         """Return state, best and trials as plain values for programs to read."""
@@ -528,6 +528,7 @@ class History:
             "reason": self.reason,
             "settings": values_of(self.in_force),
             "best": None if best is None else self._best_to_json(best),
+            "certainty": certainty_lines(self),
             "trials": [self._trial_to_json(trial) for trial in self.trials.values()],
             "alerts": [alert.to_json() for alert in self.alerts.values()],
         } | self._programs_to_json()
