@@ -254,6 +254,32 @@ def test_trees_that_found_nothing_to_divide_answer_what_they_began_with(model: s
     assert card.outputs[0].classes == ("a", "b", "c")
 
 
+def test_a_table_that_a_program_wrote_again_has_the_same_answers_in_every_door(tmp_path: Path) -> None:
+    """Training had 1,234 for one and a fifth; pandas writes 1.234, which alone could be a thousand."""
+    random = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {"weight": random.uniform(1, 9, 80).round(3), "share": random.uniform(0, 1, 80).round(1)}
+    )
+    frame["price"] = frame["weight"] * 10 + frame["share"]
+    frame.to_csv(tmp_path / "german.csv", index=False, sep=";", decimal=",")
+    frame.to_csv(tmp_path / "points.csv", index=False)
+    frame.to_csv(tmp_path / "mixed.csv", index=False, sep=";")
+    frame[:1].to_csv(tmp_path / "one.csv", index=False)
+    data = {"name": "table", "path": str(tmp_path / "german.csv"), "target": "price"}
+    _, _, card = exported(tmp_path / "bundle", "boosted_trees", data, num_trees=20)
+    predictor = Predictor.open(tmp_path / "bundle", threads=1)
+    expected = predictor.predict(columns_from(card, frame)).values
+    assert expected is not None
+    for name in ("german", "points", "mixed", "one"):
+        path = tmp_path / f"{name}.csv"
+        found = predictor.predict(columns_from(card, path)).values
+        assert found is not None
+        assert found.tolist() == expected[: len(found)].tolist(), name
+        script = [sys.executable, str(tmp_path / "bundle" / "predict.py"), str(path)]
+        printed = subprocess.run(script, capture_output=True, text=True, check=True).stdout
+        np.testing.assert_allclose([json.loads(line) for line in printed.splitlines()], found, rtol=1e-6)
+
+
 def test_a_file_with_a_header_only_has_no_answers(house: tuple[Path, pd.DataFrame, Any]) -> None:
     folder, frame, _ = house
     frame.head(0).to_csv(folder / "none.csv", index=False)

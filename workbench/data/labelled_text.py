@@ -127,11 +127,13 @@ class LabelledTextOptions(DatasetOptions):
                 raise DataError(f"there is no column {name!r}", field=f"data.{option}", allowed=columns)
         table = table.rename(columns=str)
         texts, targets = column_of(table, self.text), column_of(table, self.target)
-        num_missing = int((texts.isna() | targets.isna()).to_numpy().sum())
-        if num_missing or len(table) < 2:
+        missing = (texts.isna() | targets.isna()).to_numpy().nonzero()[0]
+        if len(missing) or len(table) < 2:
+            first = f", the first of them row {missing[0]} (from 0)" if len(missing) else ""
             raise DataError(
-                f"{num_missing} of {len(table)} rows have no text or no class", field="data.path",
-                allowed="at least two rows, each with both", next_step="Remove these rows from the file.",
+                f"{len(missing)} of {len(table)} rows have no text or no class{first}", field="data.path",
+                allowed="at least two rows, each with both; empty cells, NA, None and null are missing",
+                next_step="Remove these rows from the file, or write such a class as another word.",
             )  # fmt: skip
         return [str(text) for text in texts], *number_classes(targets)
 

@@ -230,6 +230,29 @@ def shows_decimal_commas(columns: Iterable[Sequence[str]], *, are_usual: bool = 
     return True if has_decimal_commas else None
 
 
+def has_decimal_points(texts: Iterable[str], separator: str) -> bool:
+    """Return whether a file writes decimal points in columns that had decimal commas in training.
+
+    A table that was read and written again by a program has 1.234, where the original had 1,234.
+
+    Args:
+        texts: The cells of these columns.
+        separator: What separates the columns of the file.
+
+    Example:
+        >>> has_decimal_points(["1.234"], ","), has_decimal_points(["1.234"], ";")
+        (True, False)
+        >>> has_decimal_points(["1.234", "12.5"], ";"), has_decimal_points(["1.234", "12,5"], ",")
+        (True, False)
+    """
+    known = [text.strip() for text in texts]
+    if any("," in text for text in known):
+        return False
+    return separator != ";" or any(
+        "." in text and _PLAIN.fullmatch(text) and not _WITH_DECIMAL_COMMA.fullmatch(text) for text in known
+    )
+
+
 def may_be_thousands(texts: Iterable[str]) -> bool:
     """Return whether numbers may have points between thousands, as 950 and 1.200, and at least one has.
 

@@ -145,6 +145,19 @@ MISSING = set(MISSING_MARKERS)
 TRUTH = {"true": 1.0, "false": 0.0}
 
 
+def read_points(rows, path):
+    """Read 1.234 as a decimal number where points stand in place of the decimal commas of training."""
+    columns = [column for column in CARD["inputs"] if column["has_decimal_comma"]]
+    texts = [row[column["name"]].strip() for row in rows for column in columns]
+    with open(path, encoding="utf-8-sig") as file:
+        head = file.readline()
+    with_points = [text for text in texts if re.fullmatch(r"[+-]?[0-9]*[.][0-9]*", text)]
+    are_decimal = not all(re.fullmatch(r"WITH_DECIMAL_COMMA", text) for text in with_points)
+    if not any("," in text for text in texts) and (are_decimal or head.count(";") <= head.count(",")):
+        for column in columns:
+            column["has_decimal_comma"] = False
+
+
 def cell(column, text):
     """Return a cell as the model takes it: text of a category, a number, or seconds since 1970."""
     if column["dtype"] == "string":
@@ -185,6 +198,7 @@ def seconds(column, text):
 def read(path):
     """Return the columns of a table as the model takes them."""
     rows = rows_of(path, [column["name"] for column in CARD["inputs"]])
+    read_points(rows, path)
     types = {"string": object}
     return {
         column["name"]: np.array(

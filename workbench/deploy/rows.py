@@ -18,6 +18,7 @@ import numpy as np
 
 from workbench.absent_columns import absent_columns
 from workbench.data.image_folders import ENDINGS
+from workbench.data.number_texts import NumberText, has_decimal_points
 from workbench.data.plain_frames import plain_frame
 from workbench.deploy.card import Card
 from workbench.deploy.predictor import Answers
@@ -132,7 +133,30 @@ def _from_file(card: Card, path: Path) -> Mapping[str, Any]:
         step = "Save it as UTF-8." if isinstance(error, UnicodeDecodeError) else "Open it in an editor."
         raise DataError(f"{path} cannot be read: {str(error).rstrip('.')}", next_step=step) from error
     columns = {name: [row[name] for row in listed] for name in names}
+    columns |= _with_decimal_points(card, columns, separator)
     return _windows(card, columns) if _takes_array(card) and card.inputs[0].columns else columns
+
+
+def _with_decimal_points(
+    card: Card, columns: Mapping[str, list[Any]], separator: str
+) -> dict[str, list[Any]]:
+    """Return the columns of numbers that had decimal commas in training, and have points in this file."""
+    written = [one for one in card.inputs if one.has_decimal_comma and one.name in columns]
+    cells = [str(cell) for one in written for cell in columns[one.name]]
+    if not has_decimal_points(cells, separator):
+        return {}
+    return {
+        one.name: [_number_or_text(NumberText(missing=one.missing_texts, unit=one.unit), cell)
+                   for cell in columns[one.name]]
+        for one in written
+    }  # fmt: skip
+
+
+def _number_or_text(form: NumberText, cell: Any) -> Any:
+    try:
+        return form.parse(cell) if "." in cell else cell
+    except (TypeError, ValueError):  # checking the values refuses it with its row
+        return cell
 
 
 def _head(opened: TextIO, signs: Sequence[str]) -> tuple[str, list[str]]:
