@@ -155,7 +155,7 @@ def test_a_startup_file_of_the_user_still_runs(folder: Path, startup: Path) -> N
     kept = kept_in(folder, "python train.py")
     environment = {**os.environ, "PYTHONPATH": str(startup)}
     found = subprocess.run(
-        [sys.executable, "-c", "import sys; print([entry for entry in sys.path if 'kept' in entry])"],
+        [sys.executable, "-c", f"import sys; print([entry for entry in sys.path if {str(kept)!r} in entry])"],
         env=environment | variables(str(kept), environment),
         text=True,
         capture_output=True,

@@ -13,10 +13,19 @@ import marshal
 import os
 import sys
 
-# What `importlib.util` exports: that imports much else, in every program.
-from importlib._bootstrap import module_from_spec, spec_from_loader
-from importlib._bootstrap_external import decode_source, spec_from_file_location
-from importlib.machinery import PathFinder, SourceFileLoader
+try:
+    # What `importlib.util` and `importlib.machinery` export. Those are libraries: to import them takes each
+    # program several milliseconds, and these modules are part of the interpreter.
+    from _frozen_importlib import module_from_spec, spec_from_loader
+    from _frozen_importlib_external import (
+        PathFinder,
+        SourceFileLoader,
+        decode_source,
+        spec_from_file_location,
+    )
+except ImportError:
+    from importlib.machinery import PathFinder, SourceFileLoader
+    from importlib.util import decode_source, module_from_spec, spec_from_file_location, spec_from_loader
 
 VARIABLE = "WORKBENCH_KEPT_CODE"
 """The environment variable that names the folder of the kept code."""
@@ -27,33 +36,50 @@ STARTUP = "startup"
 """The folder, in that of the kept code, which is put on the path of every Python below the worker."""
 
 
+def index_of(kept, tops):
+    """Return the table that a program reads when it starts, so that it need not look at any of the files.
+
+    Args:
+        kept: Where the copy of each file is, in the folder of the kept code, by its path.
+        tops: Paths of modules that only a finder of their own finds, by name.
+    """
+    names = set()
+    for path in kept:
+        stem, suffix = os.path.splitext(os.path.basename(path))
+        if suffix == ".py":
+            names.add(os.path.basename(os.path.dirname(path)) if stem == "__init__" else stem)
+    real = {os.path.realpath(path): path for path in kept}
+    real = {to: path for to, path in real.items() if to != path}
+    # The oldest format of marshal, which every Python reads. It has no sets.
+    table = {"kept": dict(kept), "real": real, "names": dict.fromkeys(sorted(names)), "tops": dict(tops)}
+    return marshal.dumps(table, 2)
+
+
 class KeptFiles:
     """The files of a folder of kept code, by the path that they were read from."""
 
     def __init__(self, folder: str) -> None:
         """Read the manifest of a folder."""
         with open(os.path.join(folder, INDEX), "rb") as file:
-            manifest = marshal.loads(file.read())
+            index = marshal.loads(file.read())
         self.folder = folder
-        self.tops = manifest.get("tops", {})
-        self._places = {}
-        for path, entry in manifest["files"].items():
-            self._places[path] = self._places[os.path.realpath(path)] = os.path.join(folder, entry["kept"])
-        self.names = set()
-        for path in self._places:
-            stem, suffix = os.path.splitext(os.path.basename(path))
-            if suffix == ".py":
-                self.names.add(os.path.basename(os.path.dirname(path)) if stem == "__init__" else stem)
+        self.tops = index["tops"]
+        self.names = index["names"]
+        self._kept = index["kept"]
+        self._real = index["real"]
 
     @property
     def paths(self):
         """The paths of the files, as they were found and without links."""
-        return list(self._places)
+        return [*self._kept, *self._real]
 
     def place(self, path):
         """Return where the copy of a file is; None if it was not kept."""
-        found = self._places.get(path)
-        return self._places.get(os.path.realpath(path)) if found is None else found
+        found = self._kept.get(path)
+        if found is None:
+            real = os.path.realpath(path)
+            found = self._kept.get(self._real.get(real, real))
+        return None if found is None else os.path.join(self.folder, found)
 
     def content(self, path):
         """Return the bytes of a file as it was kept."""

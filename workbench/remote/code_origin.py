@@ -10,9 +10,10 @@ the disk. Installed packages stay loaded.
 from __future__ import annotations
 
 import contextlib
-import importlib
+import importlib.util
 import linecache
 import os
+import py_compile
 import sys
 import time
 from collections.abc import Iterable
@@ -102,8 +103,17 @@ def use_kept_code(origin: Origin | None) -> frozenset[str]:
     kept_imports.install(None if folder is None else str(folder))
     if folder is None:
         return frozenset()
+    _compile_startup(folder)
     os.environ.update(kept_imports.variables(str(folder), os.environ))
     return frozenset(kept_imports.KeptFiles(str(folder)).paths)
+
+
+def _compile_startup(folder: Path) -> None:
+    """Compile what each program below this process imports first; none does it where bytecode is off."""
+    source = folder / kept_imports.STARTUP / "sitecustomize.py"
+    if not os.path.exists(importlib.util.cache_from_source(str(source))):
+        with contextlib.suppress(OSError):  # a program can do without
+            py_compile.compile(str(source), invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)
 
 
 class UserCode:

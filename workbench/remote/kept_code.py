@@ -13,7 +13,6 @@ import hashlib
 import importlib.util
 import io
 import json
-import marshal
 import os
 import re
 import shutil
@@ -136,8 +135,8 @@ def keep(experiment: Experiment, origin: Origin, *, before: Iterable[str] = ()) 
         "others": _others_among(found),
     }
     packed = {kept_imports.MANIFEST: json.dumps(manifest, ensure_ascii=True, sort_keys=True).encode()}
-    # The oldest format of marshal, which every Python reads.
-    packed[kept_imports.INDEX] = marshal.dumps({"files": files, "tops": found.tops}, 2)
+    places = {path: entry["kept"] for path, entry in files.items()}
+    packed[kept_imports.INDEX] = kept_imports.index_of(places, found.tops)
     packed[f"{kept_imports.STARTUP}/sitecustomize.py"] = Path(kept_imports.__file__).read_bytes()
     packed |= {files[str(path)]["kept"]: content for path, content in contents.items()}
     stream = io.BytesIO()
