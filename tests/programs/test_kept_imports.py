@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from workbench.experiment import Experiment
-from workbench.programs.kept_imports import variables
+from workbench.programs.kept_imports import SEEN_VARIABLE, variables
 from workbench.programs.kept_scripts import kept_scripts
 from workbench.remote.code_archive import unpack
 from workbench.remote.code_origin import Origin
@@ -170,3 +170,20 @@ def test_without_its_copy_no_program_runs_other_code(folder: Path) -> None:
     ended = run(folder, kept, sys.executable, "train.py")
     assert ended.returncode == 1
     assert "the kept code of the run cannot be used" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("before", "is_served"),
+    [([sys.executable], True), ([sys.executable, "-I"], False), (["env", "-i", sys.executable], False)],
+)
+def test_a_program_shows_that_kept_code_reaches_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, before: list[str], is_served: bool
+) -> None:
+    kept = kept_in(folder, "python train.py")
+    seen = folder / "seen"
+    monkeypatch.setenv(SEEN_VARIABLE, str(seen))
+    (folder / "only.py").write_text("print(1)\n")
+    run(folder, kept, *before, "only.py")
+    assert not seen.exists()  # it runs nothing that was kept
+    run(folder, kept, *before, "train.py")
+    assert seen.exists() is is_served

@@ -15,6 +15,7 @@ from workbench.remote.kept_code import (
     changed_files,
     changed_packages,
     find,
+    hash_of,
     keep,
     others_of,
     package_requirements,
@@ -147,3 +148,44 @@ def test_packages_that_changed_are_named() -> None:
     now = b"PyYAML-6.0-py3.12.egg-info\nnew_one-2.dist-info\nnumpy-2.4.0.dist-info"
     assert changed_packages(before, now) == ["added new_one 2", "numpy 2.3.1 -> 2.4.0", "removed old_one 1"]
     assert package_requirements(now) == ["PyYAML==6.0", "new_one==2", "numpy==2.4.0"]
+
+
+def test_code_and_configuration_that_are_reached_in_other_ways_are_found(tmp_path: Path) -> None:
+    files = {
+        "my_train.py": "import importlib\nCONF = ('conf', 'net.yaml')\n"
+        "def train(config, report):\n    importlib.import_module('plugins.first')\n"
+        "    exec(open('part.py').read())\n",
+        "plugins/first.py": "",
+        "part.py": "",
+        "sub/conf/net.yaml": "",
+        "sub/conf/other.yaml": "",
+        ".hidden/first.py": "",
+        "environment/pyvenv.cfg": "",
+        "environment/first.py": "",
+        "fit.py": "",
+        "Makefile": "fit:\n\tpython fit.py $(X)\n",
+    }
+    for name, content in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(content)
+    found = find(experiment_of(train="my_train:train"), Origin(str(tmp_path)))
+    assert names(found.sources, tmp_path) == {"my_train.py", "plugins/first.py", "part.py", "fit.py"}
+    assert names(found.others, tmp_path) == {"sub/conf/net.yaml"}
+    assert names(found.unserved, tmp_path) == {"part.py"}  # its text is executed, so it is compared
+
+    made = find(experiment_of(command="make -s fit X={x}"), Origin(str(tmp_path)))
+    assert "fit.py" in names(made.sources - made.beside, tmp_path)
+    assert "Makefile" in names(made.others, tmp_path)
+
+
+def test_a_folder_of_data_changes_with_the_files_in_it(tmp_path: Path) -> None:
+    (tmp_path / "images").mkdir()
+    (tmp_path / "images" / "a.png").write_bytes(b"a")
+    (tmp_path / "my_train.py").write_text("")
+    experiment = experiment_of(command="python my_train.py --data images {x}")
+    others = others_of(experiment, Origin(str(tmp_path)), None)
+    folder = str(tmp_path / "images")
+    assert {folder, f"{folder}/a.png"} <= set(others)
+    before = hash_of(folder)
+    (tmp_path / "images" / "b.png").write_bytes(b"b")
+    assert hash_of(folder) != before

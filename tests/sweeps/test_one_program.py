@@ -143,3 +143,36 @@ def test_a_bundle_holds_the_data_that_its_trial_read(
         )
         assert says_so is (number == 0)
         assert ("too large to be stored: large.txt" in (bundle / "README.md").read_text()) is says_so
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("free_pool")
+def test_code_that_a_program_reads_from_the_disk_is_compared(store: Store, folder: Path) -> None:
+    script = "import sys, own_part\nprint(f'loss={own_part.ADDED + float(sys.argv[1])}')\n"
+    (folder / "own_script.py").write_text(script)
+    (folder / "own_part.py").write_text("ADDED = 0\n")
+    experiment = Experiment(
+        name="unserved",
+        command=["env", "-i", sys.executable, "own_script.py", "{x}"],
+        objectives=[{"metric": "loss", "goal": "minimize"}],
+        search={"x": {"low": 0.0, "high": 1.0}},
+        sampler="random",
+        resources={"concurrency": 1},
+        budget={"trials": 2},
+    )
+    run_id = store.create_run(experiment)
+    Sweep(store, run_id).launch("inline").wait("complete", timeout_s=60)
+    (folder / "own_part.py").write_text("ADDED = 1000\n")
+    run = Run(store, run_id)
+    run.extend(trials=2, launcher="inline")
+    trials = list(run.history.trials.values())
+    added = [round(trial.values["loss"] - float(str(trial.params["x"]))) for trial in trials]
+    assert added == [0, 0, 1000, 1000]
+    assert [trial.program for trial in trials] == [1, 1, 2, 2]
+    assert run.history.programs[1].changed == ["own_part.py"]
+    notes = [event.message for event in run.events() if isinstance(event, Noted)]
+    assert len([note for note in notes if "does not reach the code" in note]) == 1
+    assert not any("trials run the kept code" in note for note in notes)
+    for number, value in ((0, 0), (3, 1000)):
+        bundle = run.export(folder.parent / f"unserved-{number}", trial=number)
+        assert (bundle / "code" / "own_part.py").read_text() == f"ADDED = {value}\n"

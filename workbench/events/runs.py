@@ -94,6 +94,10 @@ class Noted(EventHeader):
     level: Literal["info", "warning", "error"]
     message: OutsideText
     trial: int | None = Field(default=None, description="The trial that it is about, if any.")
+    is_unserved: bool = Field(
+        default=False,
+        description="Whether the program of the trial read its code from the disk, not as the run kept it.",
+    )
     clock_ahead_s: float | None = Field(
         default=None,
         description="By how much the machine's clock is ahead of the run's, where it was set.",

@@ -29,6 +29,8 @@ except ImportError:
 
 VARIABLE = "WORKBENCH_KEPT_CODE"
 """The environment variable that names the folder of the kept code."""
+SEEN_VARIABLE = "WORKBENCH_KEPT_CODE_SEEN"
+"""The environment variable that names a file, which a program makes when it runs kept code."""
 MANIFEST = "manifest.json"
 INDEX = "index.bin"
 """The same for programs, which read it without importing a library: that takes longer than many a trial."""
@@ -195,6 +197,7 @@ class KeptFinder:
         """Find modules of some kept files."""
         self.kept = kept
         self._scripts = {}
+        self._seen = os.environ.get(SEEN_VARIABLE)
 
     def find_spec(self, fullname, path=None, target=None):
         """Return where a module is, if it was kept."""
@@ -208,6 +211,7 @@ class KeptFinder:
             base = os.path.join(os.path.abspath(entry or os.curdir), tail)
             for place, folders in ((os.path.join(base, "__init__.py"), [base]), (base + ".py", None)):
                 if self.kept.place(place) is not None:
+                    self._show_that_kept_code_runs()
                     return self._spec(fullname, place, folders)
             found = PathFinder.find_spec(fullname, [entry])
             if found is not None and found.loader is not None:
@@ -225,10 +229,22 @@ class KeptFinder:
     def script_hook(self, entry):
         """Accept a script that was kept and has changed, as Python accepts an archive with a `__main__`."""
         path = os.path.abspath(entry)
-        if self.kept.place(path) is None or not self.kept.has_changed(path):
+        is_kept = self.kept.place(path) is not None
+        if is_kept:
+            self._show_that_kept_code_runs()
+        if not is_kept or not self.kept.has_changed(path):
             raise ImportError("not a script that was kept and has changed")
         self._scripts[entry] = MainLoader(path, entry, self.kept)
         return ScriptEntry()
+
+    def _show_that_kept_code_runs(self):
+        """Make the file by which the workbench learns that the kept code reaches this program."""
+        if self._seen:
+            seen, self._seen = self._seen, None
+            try:
+                open(seen, "a").close()
+            except OSError:
+                return  # then the code is compared for each trial, too
 
 
 class ScriptEntry:

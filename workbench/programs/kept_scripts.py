@@ -35,19 +35,27 @@ def kept_scripts(arguments: Sequence[str]) -> Iterator[list[str]]:
         yield list(arguments)
         return
     kept, written = KeptFiles(folder), list[Path]()
-    is_isolated = any(_ISOLATED.fullmatch(argument) for argument in arguments[1:])
+    own = served_by_name(arguments)
     try:
-        yield [_placed(argument, kept, written, is_isolated=is_isolated) for argument in arguments]
+        yield [_placed(argument, kept, written) if argument in own else argument for argument in arguments]
     finally:
         for path in written:
             path.unlink(missing_ok=True)
 
 
-def _placed(argument: str, kept: KeptFiles, written: list[Path], *, is_isolated: bool) -> str:
+def served_by_name(arguments: Sequence[str]) -> set[str]:
+    """Return the arguments of a command that `kept_scripts` replaces where they name a changed script.
+
+    Args:
+        arguments: The program and its arguments.
+    """
+    is_isolated = any(_ISOLATED.fullmatch(argument) for argument in arguments[1:])
+    return {argument for argument in arguments if is_isolated or not argument.endswith(".py")}
+
+
+def _placed(argument: str, kept: KeptFiles, written: list[Path]) -> str:
     path = Path(os.path.abspath(argument)) if "\0" not in argument else Path()
-    if kept.place(str(path)) is None or (path.suffix == ".py" and not is_isolated):
-        return argument
-    if not kept.has_changed(str(path)):
+    if kept.place(str(path)) is None or not kept.has_changed(str(path)):
         return argument
     beside = path.with_name(f".{path.stem}-kept-{os.getpid()}-{len(written)}{path.suffix}")
     try:

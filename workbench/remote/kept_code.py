@@ -32,7 +32,7 @@ from workbench.programs import kept_imports
 from workbench.remote.code_archive import LEFT_OUT
 from workbench.remote.code_dependencies import ModuleFiles, modules_of, relative_data
 from workbench.remote.code_origin import Origin, is_installed, user_modules
-from workbench.remote.named_files import find_named_files
+from workbench.remote.named_files import BUILD_FILES, find_named_files
 from workbench.remote.parsed_code import parse_code
 
 MAX_BYTES = 100 * 2**20
@@ -63,6 +63,12 @@ SOURCE_SUFFIXES = frozenset(
         ".scala",
     }
 )
+CONFIGURATION_SUFFIXES = frozenset(
+    {".yaml", ".yml", ".toml", ".json", ".ini", ".cfg", ".conf", ".txt", ".csv"}
+)
+MAX_DEPTH, MAX_LOOKED_AT = 3, 20_000
+"""How far below a folder of code modules and configuration are looked for, and among how many names."""
+_BUILDERS = frozenset({"make", "gmake", "just", "task"})
 _MODULE_OPTION = re.compile(r"(?:^|\s)-m\s+([A-Za-z_][\w.]*)")
 _OUTPUT_OPTION = re.compile(r"out|save|log|result|storage|\bdb|dest|export|checkpoint|ckpt", re.IGNORECASE)
 """Options after which a path is written to, so that its changes mean nothing."""
@@ -102,6 +108,8 @@ class Found:
     """Modules of the user that a bundle needs, by their name relative to the entry of the search path."""
     unserved: set[Path] = field(default_factory=set)
     """What of the sources is not Python, and is not started by its own name: its copy is never used."""
+    beside: set[Path] = field(default_factory=set)
+    """What of the sources only lies beside the code, and may not be needed."""
     tops: dict[str, str] = field(default_factory=dict)
     """Paths of modules that only a finder of their own finds, such as editable packages."""
 
@@ -133,6 +141,7 @@ def keep(experiment: Experiment, origin: Origin, *, before: Iterable[str] = ()) 
         "bundled": bundled,
         "directory": origin.directory,
         "others": _others_among(found),
+        "beside": sorted(map(str, found.beside)),
     }
     packed = {kept_imports.MANIFEST: json.dumps(manifest, ensure_ascii=True, sort_keys=True).encode()}
     places = {path: entry["kept"] for path, entry in files.items()}
@@ -174,10 +183,17 @@ def find(experiment: Experiment, origin: Origin) -> Found:
     _add_editable(modules, code, found)
     options = experiment.train.options.values() if experiment.train else ()
     searched = [value for domain in experiment.search.root.values() for value in domain.values() or ()]
+    given = [*_inputs_among(arguments), *options, *searched]
+    if arguments and Path(arguments[0]).name in _BUILDERS:
+        given += BUILD_FILES
     if code or not experiment.trains_model:
-        named = find_named_files(
-            [*_inputs_among(arguments), *options, *searched], {}, directory, max_bytes=_ANY_SIZE
-        )
+        named = find_named_files(given, {}, directory, max_bytes=_ANY_SIZE)
+        found.others |= {
+            parent
+            for path in named.files.values()
+            for parent in path.parents
+            if parent.is_relative_to(directory) and parent.relative_to(directory).as_posix() in given
+        }
         in_code = find_named_files([], {**code, **named.files}, directory, max_bytes=_ANY_SIZE)
         constants = _Constants([*code.values(), *named.files.values()])
         for path in named.files.values():
@@ -187,6 +203,8 @@ def find(experiment: Experiment, origin: Origin) -> Found:
                 found.sources.add(path)
             elif {name, path.name} & constants.read:
                 found.others.add(path)
+        folders = {path.parent for path in {*code.values(), *named.files.values(), *found.sources}}
+        found.others |= set(_configuration_beside({directory, *folders}, constants.read))
         found.others -= {directory / name for name in constants.written}
     # What modules in the code import is in the code already.
     for script in found.sources - set(code.values()):
@@ -203,8 +221,12 @@ def find(experiment: Experiment, origin: Origin) -> Found:
         (found.sources if _is_source(path) else found.others).add(path)
     started = {directory / argument for argument in arguments}
     found.unserved = {path for path in found.sources - started if path.suffix != ".py"}
+    if any(parse_code(path).executes for path in found.sources):
+        # Their text may be executed, which no finder of modules can serve.
+        found.unserved |= found.sources - started - set(code.values())
     if found.sources or has_payloads:
-        found.sources |= _beside({directory, *(path.parent for path in found.sources)})
+        found.beside = _beside({directory, *(path.parent for path in found.sources)}) - found.sources
+        found.sources |= found.beside
     found.others |= set(_data_of(experiment, directory))
     found.others = {path for path in found.others - found.sources if not is_secret(path)}
     return found
@@ -269,8 +291,44 @@ def _add_editable(modules: Iterable[str], code: dict[str, Path], found: Found) -
         code |= {path.relative_to(top).as_posix(): path.absolute() for path in paths}
 
 
+def _configuration_beside(folders: Iterable[Path], texts: set[str]) -> Iterator[Path]:
+    """Yield files of configuration in folders of code, and below, whose names are in texts of the code.
+
+    Code puts their paths together, such as `Path(__file__).parent / "conf" / "model.yaml"`.
+    """
+    names = {Path(text).name for text in texts if Path(text).suffix in CONFIGURATION_SUFFIXES}
+    if names:
+        yield from (path for path in _below(folders) if path.name in names)
+
+
+def _below(folders: Iterable[Path]) -> Iterator[Path]:
+    """Yield the files in folders and in folders below, without those that hold no code of the user's."""
+    num_seen = 0
+    for folder in sorted(folders):
+        for parent, inside, names in os.walk(folder):
+            num_seen += len(names) + len(inside)
+            if num_seen > MAX_LOOKED_AT:
+                return
+            is_deep = len(Path(parent).parts) - len(folder.parts) >= MAX_DEPTH
+            inside[:] = (
+                []
+                if is_deep
+                else sorted(
+                    name
+                    for name in inside
+                    if not name.startswith(".")
+                    and name not in LEFT_OUT
+                    and not os.path.exists(os.path.join(parent, name, "pyvenv.cfg"))
+                )
+            )
+            yield from (Path(parent, name).absolute() for name in sorted(names) if not name.startswith("."))
+
+
 def _beside(folders: Iterable[Path]) -> set[Path]:
-    """Return source files in folders of code, and in packages there, as far as the limits allow."""
+    """Return source files in folders of code, and modules below, as far as the limits allow.
+
+    A folder below needs no `__init__.py`: code imports `plugins.first` by a name that it puts together.
+    """
     found: set[Path] = set()
     num_bytes = 0
     for path in _walk(sorted(folders)):
@@ -290,9 +348,10 @@ def _walk(folders: Iterable[Path]) -> Iterator[Path]:
         except OSError:
             continue
         yield from (item for item in items if item.suffix.lower() in SOURCE_SUFFIXES)
-        packages = (item for item in items if (item / "__init__.py").is_file() and item.name not in LEFT_OUT)
+        packages = [item for item in items if (item / "__init__.py").is_file() and item.name not in LEFT_OUT]
         for package in packages:
             yield from sorted(package.rglob("*.py"))
+        yield from (path for path in _below([folder]) if path.suffix == ".py")
 
 
 def _data_of(experiment: Experiment, directory: Path) -> Iterator[Path]:
@@ -311,6 +370,7 @@ def _data_of(experiment: Experiment, directory: Path) -> Iterator[Path]:
         elif path.is_dir():
             for parent, folders, files in os.walk(path):
                 folders.sort()
+                yield Path(parent)  # files that come or go
                 for name in sorted(files):
                     yield Path(parent, name)
                     num_files += 1
@@ -367,6 +427,8 @@ def hash_of(path: str) -> str:
     if path == PACKAGES:
         return hashlib.sha256(_installed_packages()).hexdigest()
     try:
+        if os.path.isdir(path):  # which files there are, not what they contain
+            return hashlib.sha256("\n".join(sorted(os.listdir(path))).encode(errors="replace")).hexdigest()
         return sha256_of(Path(path))
     except OSError:
         return ""

@@ -17,7 +17,9 @@ from workbench.remote.code_dependencies import NOT_CODE, files_of
 from workbench.remote.parsed_code import parse_code
 
 _WORD = re.compile(r"[^\s\"'=,;:(){}\[\]<>|&$`]+")
-_READ_AS_TEXT = frozenset({".sh", ".yaml", ".yml", ".toml", ".json"})
+_READ_AS_TEXT = frozenset({".sh", ".bash", ".mk", ".yaml", ".yml", ".toml", ".json"})
+BUILD_FILES = ("GNUmakefile", "makefile", "Makefile", "justfile", "Justfile", "Taskfile.yml")
+"""What programs such as make read without that their command names it."""
 _MAX_TEXT_BYTES = 2**20
 _MAX_NAME_CHARS = 255
 _MAX_FILES = 10_000
@@ -122,7 +124,8 @@ def _groups(path: Path, directory: Path) -> list[list[Path]]:
 def _texts_of(path: Path) -> list[str]:
     """Return the texts in a file of code or configuration, without the docstrings."""
     try:
-        if path.suffix not in {".py", *_READ_AS_TEXT} or path.stat().st_size > _MAX_TEXT_BYTES:
+        is_text = path.suffix in {".py", *_READ_AS_TEXT} or path.name in BUILD_FILES
+        if not is_text or path.stat().st_size > _MAX_TEXT_BYTES:
             return []
         if path.suffix == ".py":
             return list(parse_code(path).texts)

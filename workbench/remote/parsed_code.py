@@ -26,6 +26,8 @@ class ParsedCode:
     """Its texts, without the docstrings."""
     written: frozenset[str] = frozenset()
     """The texts in calls that write to a file, as far as their names and modes show."""
+    executes: bool = False
+    """Whether it calls `exec` or `compile`, to which it may give the text of a file."""
 
 
 def parse_code(path: Path) -> ParsedCode:
@@ -51,6 +53,7 @@ def _parse(path: Path, size_bytes: int, modified_ns: int) -> ParsedCode:
     texts: dict[int, str] = {}
     docstrings: set[int] = set()
     written: set[str] = set()
+    executes = False
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant):
             if isinstance(node.value, str):
@@ -62,10 +65,12 @@ def _parse(path: Path, size_bytes: int, modified_ns: int) -> ParsedCode:
         elif isinstance(node, ast.ImportFrom):
             if node.module and not node.level:
                 imports.add(node.module.partition(".")[0])
-        elif isinstance(node, ast.Call) and _writes(node):
-            written |= set(_texts_in(node))
+        elif isinstance(node, ast.Call):
+            if _writes(node):
+                written |= set(_texts_in(node))
+            executes = executes or getattr(node.func, "id", "") in ("exec", "compile")
     kept = (text for key, text in texts.items() if key not in docstrings)
-    return ParsedCode(frozenset(imports), tuple(kept), frozenset(written))
+    return ParsedCode(frozenset(imports), tuple(kept), frozenset(written), executes)
 
 
 def _texts_in(node: ast.AST) -> Iterator[str]:

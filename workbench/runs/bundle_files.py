@@ -207,11 +207,13 @@ class KeptFilesOfTrial:
         self._version = version
         self._fingerprints = Fingerprints.read(artifacts) or Fingerprints()
         self._copied: set[str] = set()
+        self._hash_by_path: dict[str, str] = {}
         self.code: dict[str, Path] | None = None
         """The modules, by their name in a bundle; None where no code was kept."""
         if folder is not None:
             manifest = json.loads((folder / MANIFEST).read_text("utf-8"))
             self.code = {name: Path(path) for name, path in manifest["bundled"].items()}
+            self._hash_by_path = {path: entry["sha256"] for path, entry in manifest["files"].items()}
 
     def copy(self, files: Mapping[str, Path], place: Path) -> None:
         """Copy files as the trial read them; where that is not possible, as they are.
@@ -223,7 +225,7 @@ class KeptFilesOfTrial:
         for name, path in files.items():
             target = place / name
             target.parent.mkdir(parents=True, exist_ok=True)
-            copy = None if self._kept is None else self._kept.place(str(path.absolute()))
+            copy = self._copy_of(str(path.absolute()))
             if copy is not None:
                 shutil.copyfile(copy, target)
                 continue
@@ -256,9 +258,17 @@ class KeptFilesOfTrial:
 
     def _has(self, path: str) -> bool:
         """Return whether a file can be copied."""
-        if self._kept is not None and self._kept.place(path) is not None:
+        if self._copy_of(path) is not None:
             return True
         return os.path.isfile(path) or self._stored(path) is not None
+
+    def _copy_of(self, path: str) -> str | None:
+        """Return the copy that the trial ran; None where it was not kept, or the trial ran another."""
+        # A program that is not served the copies ran what was on the disk, see `Program.note_unserved`.
+        ran = self._fingerprints.hash_at(path, self._version)
+        if self._kept is None or ran not in (None, self._hash_by_path.get(path)):
+            return None
+        return self._kept.place(path)
 
     @property
     def packages(self) -> bytes | None:
@@ -283,7 +293,7 @@ class KeptFilesOfTrial:
         known = self._fingerprints
         names: list[str] = []
         for path in known.hashes.keys() - self._copied - {PACKAGES}:
-            if known.hash_at(path, self._version) != known.hash_now(path):
+            if self._copy_of(path) is None and known.hash_at(path, self._version) != known.hash_now(path):
                 is_below = Path(path).is_relative_to(directory)
                 names.append(os.path.relpath(path, directory) if is_below else path)
         return sorted(names)

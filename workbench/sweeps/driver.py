@@ -238,6 +238,7 @@ class Driver:
             return True
         try:
             events = timely(events, self.history.drivers[-1].time_unix_s)
+            events = self.program.note_unserved(events)
             events = [
                 self.program.explain_failure(event) if isinstance(event, TrialEnded) else event
                 for event in events

@@ -21,14 +21,17 @@ from workbench.actions import suggest
 from workbench.artifacts import Artifacts
 from workbench.errors import ArtifactsError, RunError, WorkbenchError
 from workbench.events import Event, Noted, ProgramKept, TrialEnded
+from workbench.experiment.command import arguments_of
 from workbench.formatting import format_count
 from workbench.history import Trial
 from workbench.history.programs import format_trials
 from workbench.programs import kept_imports
+from workbench.programs.kept_scripts import served_by_name
 from workbench.remote.code_origin import Origin, kept_name
 from workbench.remote.kept_code import (
     MAX_HASHED_BYTES,
     PACKAGES,
+    Stamp,
     changed_files,
     changed_packages,
     hash_of,
@@ -50,6 +53,8 @@ logger = logging.getLogger(__name__)
 HASH_PATIENCE_S = 5.0
 """How long a trial waits for the first hashes where something has changed before they were taken."""
 _MAX_NAMED = 3
+_NEVER: Stamp = (-1, -1)
+"""The stamp of a file that is still to be compared with its hash."""
 
 
 class Program:
@@ -91,7 +96,7 @@ class Program:
 
     def note_kept(self) -> None:
         """Record that the code on the disk is not what trials run, where a run continues like that."""
-        if len(self._history.drivers) > 1 and (changed := self.changed_code()):
+        if len(self._history.drivers) > 1 and self._is_served and (changed := self.changed_code()):
             self._ledger.record(Noted(level="info", message=self._describe_kept(changed)))
 
     @property
@@ -156,7 +161,7 @@ class Program:
         """
         if ended.state != "failed" or ended.reason not in ("error", "diverged"):
             return ended
-        if not (changed := self.changed_code()):
+        if not self._is_served or not (changed := self.changed_code()):
             return ended
         remark = (
             f"{self._named(changed)} changed since the run kept its code, which the trial ran; "
@@ -177,6 +182,47 @@ class Program:
     def _relative(self, path: str) -> str:
         directory = Path(self._origin.directory if self._here is None else self._here.directory)
         return os.path.relpath(path, directory) if Path(path).is_relative_to(directory) else path
+
+    # What does not run the kept code.
+
+    def note_unserved(self, events: list[Event]) -> list[Event]:
+        """Compare the code like data, once a program has ended without running any that was kept.
+
+        Args:
+            events: What a trial reported.
+
+        Returns:
+            The events, without those by which nothing changes.
+        """
+        return [
+            event
+            for event in events
+            if not (isinstance(event, Noted) and event.is_unserved) or self._compare_code()
+        ]
+
+    def _compare_code(self) -> bool:
+        """Compare the files of the code from here on; return whether that is new."""
+        if self._hashing is not None:
+            self._hashing.join(HASH_PATIENCE_S)
+        unserved = self._unserved_files()
+        new = [path for path in unserved if path not in self._fingerprints.hashes]
+        assert self._manifest is not None or not new
+        for path in new:  # compared with what was kept, whenever it was edited
+            self._fingerprints.stamps[path] = _NEVER
+            self._fingerprints.hashes[path] = self._manifest["files"][path]["sha256"]
+        return bool(new)
+
+    def _unserved_files(self) -> list[str]:
+        """Return the kept files that a program reads from the disk unless it is served the copy."""
+        command = self._ledger.experiment.command
+        if self._manifest is None or self._here is None or command is None:
+            return []
+        by_name = {os.path.join(self._here.directory, name) for name in served_by_name(arguments_of(command))}
+        return [path for path in self._manifest["files"] if path not in {*self._manifest["beside"], *by_name}]
+
+    @property
+    def _is_served(self) -> bool:
+        return self._fingerprints.hashes.keys().isdisjoint(self._unserved_files())
 
     # What cannot be kept.
 
@@ -208,7 +254,7 @@ class Program:
                 num_stored += 1
             if stamp_of(path) == stamp:  # else edited meanwhile: which version was read is unknown
                 hashes[path] = sha256
-        self._fingerprints.hashes = hashes
+        self._fingerprints.hashes |= hashes
         self._store_fingerprints()
 
     def _store_content(self, path: str, sha256: str) -> None:

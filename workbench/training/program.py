@@ -22,6 +22,7 @@ from workbench.experiment import Experiment
 from workbench.experiment.command import expand, expand_path, nested
 from workbench.programs.attached import Attached, read_attached
 from workbench.programs.following import FollowedProgram, MetricReaders
+from workbench.programs.kept_imports import SEEN_VARIABLE, VARIABLE
 from workbench.programs.kept_output import KeptOutput
 from workbench.programs.kept_scripts import kept_scripts
 from workbench.programs.wandb_configuration import wandb_configuration
@@ -35,6 +36,12 @@ from workbench.training.task import TrialTask
 
 KEEP_EVERY_S = 10.0
 """How often the content of the folder is carried to where artifacts are kept, should they be elsewhere."""
+
+NOT_SERVED = (
+    "the program does not reach the code that the run has kept, for example because something replaces its "
+    "environment variables: it reads the code on the disk, which is compared for every trial from here on"
+)
+_SEEN_NAME = "kept-code-seen"
 
 
 def run_program(
@@ -115,8 +122,13 @@ class _Attempt:
         outcome = outcome_of(
             end, self._reports, experiment, task, program.output, is_stopped=self._is_stopped
         )
+        if outcome.state == "complete" and task.rank == 0 and not self._runs_kept_code():
+            self._report(Noted(level="warning", message=NOT_SERVED, trial=task.trial, is_unserved=True))
         self._ranks.leave(failed=outcome.state == "failed")
         return outcome
+
+    def _runs_kept_code(self) -> bool:
+        return VARIABLE not in os.environ or (self._scratch / _SEEN_NAME).exists()
 
     def _should_end(self, should_stop: Callable[[], bool]) -> bool:
         """Return whether the program should end; where that was requested, let the other ranks stop."""
@@ -163,6 +175,8 @@ class _Attempt:
             "WORKBENCH_TRIAL": str(self._task.trial),
         }
         found.pop("WORKBENCH_REPORTS", None)
+        if self._task.rank == 0:
+            found[SEEN_VARIABLE] = str(self._scratch / _SEEN_NAME)
         if self._task.rank == 0:
             found["WORKBENCH_REPORTS"] = str(self._reported)
         if self._experiment.metric_source.kind == "wandb":
