@@ -205,11 +205,11 @@ class Program:
         if self._hashing is not None:
             self._hashing.join(HASH_PATIENCE_S)
         unserved = self._unserved_files()
+        files = {} if self._manifest is None else self._manifest["files"]
         new = [path for path in unserved if path not in self._fingerprints.hashes]
-        assert self._manifest is not None or not new
         for path in new:  # compared with what was kept, whenever it was edited
             self._fingerprints.stamps[path] = _NEVER
-            self._fingerprints.hashes[path] = self._manifest["files"][path]["sha256"]
+            self._fingerprints.hashes[path] = files[path]["sha256"]
         return bool(new)
 
     def _unserved_files(self) -> list[str]:
