@@ -16,6 +16,19 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils import _pytree
 
+_OUTPUTS = (
+    "logits",
+    "out",
+    "output",
+    "outputs",
+    "pred",
+    "preds",
+    "prediction",
+    "predictions",
+    "y_pred",
+    "y_hat",
+)
+"""The names of outputs beside others, such as those of an auxiliary classifier or hidden states."""
 Inputs = Any
 """A tensor, a tuple of inputs, or a mapping of named ones."""
 
@@ -49,15 +62,16 @@ def loss_in(outputs: Any) -> Tensor | None:
 
 
 def output_in(outputs: Any) -> Any:
-    """Return what is compared with targets: `logits`, else the first tensor that is not a scalar.
+    """Return what is compared with targets: `logits`, `out` or `pred`, else the first tensor with dimensions.
 
     Anything without a tensor is returned as it is.
     """
     if isinstance(outputs, Tensor):
         return outputs
-    found = outputs.get("logits") if isinstance(outputs, Mapping) else getattr(outputs, "logits", None)
-    if isinstance(found, Tensor):
-        return found
+    for name in _OUTPUTS:
+        found = outputs.get(name) if isinstance(outputs, Mapping) else getattr(outputs, name, None)
+        if isinstance(found, Tensor) and (found.ndim > 0 or name == "logits"):
+            return found
     return next((item for item in _tensors(outputs) if item.ndim > 0), outputs)
 
 
