@@ -16,7 +16,7 @@ from torch.nn import functional
 from torch.utils.data import Dataset, TensorDataset, random_split
 
 from workbench.errors import DataError, WorkbenchError
-from workbench.events import TrialEnded, TrialReported
+from workbench.events import Noted, TrialEnded, TrialReported
 from workbench.experiment import Experiment
 from workbench.probes.first_step import try_first_steps
 from workbench.training import TrialTask, run_trial
@@ -84,13 +84,13 @@ def experiment(
     )
 
 
-def train(folder: Path, asked: Experiment) -> tuple[TrialEnded, int]:
-    """Return how a trial ended, and how many reports it made."""
+def train(folder: Path, asked: Experiment, events: list[Any] | None = None) -> tuple[TrialEnded, int]:
+    """Return how a trial ended, and how many reports it made; keep its events."""
     objects = folder / "objects"
     objects.mkdir()
     for sha256, payload in asked.payloads().items():
         (objects / sha256).write_bytes(payload)
-    reports: list[Any] = []
+    reports: list[Any] = [] if events is None else events
 
     def report(event: Any) -> bool:
         reports.append(event)
@@ -101,6 +101,37 @@ def train(folder: Path, asked: Experiment) -> tuple[TrialEnded, int]:
     )
     ended = run_trial(task, report)
     return ended, sum(isinstance(event, TrialReported) for event in reports)
+
+
+def noisy(outputs: Tensor) -> Tensor:
+    return outputs + torch.rand_like(outputs)
+
+
+def over_the_samples(outputs: Tensor) -> Tensor:
+    return outputs - outputs.mean(dim=0)
+
+
+@pytest.mark.parametrize(
+    ("form", "is_noted"),
+    [
+        (nn.Softmax(dim=0), True),
+        (over_the_samples, True),
+        (lambda outputs: outputs.flip(0).cumsum(0), True),
+        (nn.Softmax(dim=1), False),
+        (nn.BatchNorm1d(3), False),
+        (nn.Dropout(0.5), False),
+        (noisy, False),
+    ],
+)
+def test_answers_that_depend_on_other_samples_are_noted_once(
+    form: Any, is_noted: bool, tmp_path: Path
+) -> None:
+    events: list[Any] = []
+    asked = experiment(CLASSES, num_outputs=3, form=form)
+    assert train(tmp_path, asked, events)[0].state == "complete"
+    notes = [event.message for event in events if isinstance(event, Noted)]
+    assert len(notes) == is_noted
+    assert all("where other samples stand beside it" in note for note in notes)
 
 
 @pytest.mark.parametrize(

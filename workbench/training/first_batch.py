@@ -37,6 +37,8 @@ from workbench.training.source import Source, WorkerBatch
 
 _ABOUT_TYPES = re.compile(r"\bd?types?\b|expected scalar type|\bDouble\b|\bHalf\b", re.IGNORECASE)
 """What an error of torch says where types do not fit."""
+_SAME = 0.01
+"""Up to which relative difference answers are the same: rounding differs with the size of a batch."""
 _NUM_SAMPLES = 16
 """Samples that are computed; fewer where a micro batch has fewer, but two at least."""
 _checked: dict[str, tuple[weakref.ref[Split], object]] = {}
@@ -77,6 +79,53 @@ def check_first_batch(parts: Parts, *, plan: Plan | None = None) -> None:
         return
     returns_loss = loss_in(outputs) is not None and not parts.pairing.returns_outputs
     _check_targets(parts, None if returns_loss else parts.loss_kind)
+
+
+def note_on_mixed_samples(parts: Parts) -> str | None:
+    """Return a note where the answer of a model for a sample depends on the others of its batch.
+
+    So it does where dimensions are in another order than the model thinks. Its metrics change with the batch
+    of the evaluation then, and predictions of single samples are others.
+
+    Args:
+        parts: Everything that the loop of the trial needs; the strategy evaluates.
+    """
+    is_alone = parts.worker.num_workers == 1  # else others would have to predict at the same time
+    if parts.makes_own_steps or not is_alone or parts.settings.plan.compile == "default":
+        return None
+    num = min(len(parts.validation), _NUM_SAMPLES)
+    source = parts.validation
+    batch = WorkerBatch(source, source.all_indices[:num], micro_batch=num)
+    [(inputs, _, _)] = [each for whole in source.ahead([batch]) for each in whole]
+    lengths: list[int] = []
+    map_tensors(lambda tensor: lengths.append(len(tensor) if tensor.ndim else 0), inputs)
+    if num < 2 or not lengths or set(lengths) != {num}:
+        return None
+    try:
+        with torch.random.fork_rng(devices=[]):
+            first, again = (output_in(parts.strategy.predict(inputs)) for _ in range(2))
+            half = map_tensors(lambda tensor: tensor[: num // 2], inputs)
+            alone = output_in(parts.strategy.predict(half))
+    except Exception:  # of the model: the training meets it where it belongs
+        return None
+    answers = (first, again, alone)
+    if not all(isinstance(each, torch.Tensor) and each.ndim for each in answers) or len(first) != num:
+        return None
+    if not _are_close(first, again) or _are_close(first[: num // 2], alone):  # it may draw at random
+        return None
+    return (
+        "the model answers otherwise for a sample where other samples stand beside it, so its metrics "
+        "depend on the batch; this is so where it takes another dimension for the samples, as an LSTM "
+        "without batch_first or a softmax over dimension 0 does"
+    )
+
+
+def _are_close(first: torch.Tensor, second: torch.Tensor) -> bool:
+    if first.shape != second.shape:
+        return False
+    first, second = first.detach().float(), second.detach().float()
+    scale = float(first.abs().max()) if first.numel() else 0.0
+    return torch.allclose(first, second, rtol=_SAME, atol=_SAME * scale, equal_nan=True)
 
 
 @contextlib.contextmanager

@@ -28,7 +28,7 @@ from workbench.training import checkpoint
 from workbench.training.assembly import Parts, assemble, known_samples
 from workbench.training.device import HeldMemory, join_trial
 from workbench.training.evaluation import renew_statistics
-from workbench.training.first_batch import check_first_batch
+from workbench.training.first_batch import check_first_batch, note_on_mixed_samples
 from workbench.training.held_out import measure_kept, measure_split
 from workbench.training.loaders import named_losses
 from workbench.training.mirror import take_over
@@ -120,7 +120,7 @@ class _Loop:
         """Train to the end or until a stop is requested, and return what the exported checkpoint reached."""
         if self._task.resume:
             self._resume()
-        self._note_on_loaders()
+        self._note_on_samples()
         ended = self._send(
             TrialPlanned(
                 trial=self._task.trial,
@@ -142,8 +142,8 @@ class _Loop:
         measure_kept(self._task, self._parts, self._report, has_kept_weights=self._kept_step == self._step)
         return Outcome("complete", self._step, self._value.result())
 
-    def _note_on_loaders(self) -> None:
-        """Note what of the user's loaders is followed otherwise than written, once in a run."""
+    def _note_on_samples(self) -> None:
+        """Note once in a run what of the user's loaders is followed otherwise, and whether samples mix."""
         task, parts = self._task, self._parts
         if parts.worker.rank or task.trial or task.attempt:
             return
@@ -153,7 +153,10 @@ class _Loop:
             num_loaders=parts.settings.plan.loaders,
             draws_samples=parts.privacy is not None,
         )
-        for note in notes:
+        parts.strategy.train(False)
+        for note in [*notes, note_on_mixed_samples(parts)]:
+            if note is None:
+                continue
             self._report(Noted(level="warning", message=note))
 
     def _train_epoch(self) -> Outcome | None:
