@@ -88,7 +88,7 @@ def note_on_mixed_samples(parts: Parts) -> str | None:
     of the evaluation then, and predictions of single samples are others.
 
     Args:
-        parts: Everything that the loop of the trial needs; the strategy evaluates.
+        parts: Everything that the loop of the trial needs.
     """
     is_alone = parts.worker.num_workers == 1  # else others would have to predict at the same time
     if parts.makes_own_steps or not is_alone or parts.settings.plan.compile == "default":
@@ -101,6 +101,7 @@ def note_on_mixed_samples(parts: Parts) -> str | None:
     map_tensors(lambda tensor: lengths.append(len(tensor) if tensor.ndim else 0), inputs)
     if num < 2 or not lengths or set(lengths) != {num}:
         return None
+    parts.strategy.train(False)
     try:
         with torch.random.fork_rng(devices=[]):
             first, again = (output_in(parts.strategy.predict(inputs)) for _ in range(2))
@@ -108,6 +109,8 @@ def note_on_mixed_samples(parts: Parts) -> str | None:
             alone = output_in(parts.strategy.predict(half))
     except Exception:  # of the model: the training meets it where it belongs
         return None
+    finally:
+        parts.strategy.train(True)
     answers = (first, again, alone)
     if not all(isinstance(each, torch.Tensor) and each.ndim for each in answers) or len(first) != num:
         return None

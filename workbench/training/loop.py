@@ -153,7 +153,6 @@ class _Loop:
             num_loaders=parts.settings.plan.loaders,
             draws_samples=parts.privacy is not None,
         )
-        parts.strategy.train(False)
         for note in [*notes, note_on_mixed_samples(parts)]:
             if note is None:
                 continue
