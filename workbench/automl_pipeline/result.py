@@ -307,7 +307,9 @@ class AutoML:
         }
 
     def __repr__(self) -> str:
-        return f"AutoML({self.run.run_id!r}): {self.progress}"
+        stored = self.run.history.result
+        answer = f"; {stored['summary'][0]}" if stored else ""  # which may be that nothing was learnt in time
+        return f"AutoML({self.run.run_id!r}): {self.progress}{answer}"
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
         stored: Any = self.run.history.result
