@@ -75,6 +75,7 @@ def test_the_result_is_stored_before_the_run_has_ended_and_every_view_shows_it(
     forms = found._repr_mimebundle_()
     assert RUN_MIME_TYPE in forms
     assert "no model was ready in time" in found.run._repr_mimebundle_()["text/plain"]
+    assert "no model was ready in time, so the simplest guess is used" in repr(found)
     run_command(["show", run_id])
     told = capsys.readouterr().out
     assert "most frequent class: accuracy 0.75" in told

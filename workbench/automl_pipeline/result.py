@@ -307,8 +307,9 @@ class AutoML:
         }
 
     def __repr__(self) -> str:
-        stored = self.run.history.result
-        answer = f"; {stored['summary'][0]}" if stored else ""  # which may be that nothing was learnt in time
+        stored: Any = self.run.history.result
+        summary = stored.get("summary") if stored else None
+        answer = f"; {summary[0]}" if summary else ""  # which may be that nothing was learnt in time
         return f"AutoML({self.run.run_id!r}): {self.progress}{answer}"
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
