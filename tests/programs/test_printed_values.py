@@ -249,6 +249,15 @@ def test_a_list_takes_the_place_of_a_number(tmp_path: Path) -> None:
     assert read_line(b'{"msg": "loss: 0.5", "tags": ["a"]}', ("loss",)) == {"loss": 0.5}
 
 
+@pytest.mark.parametrize(
+    "history", ['{"loss": [0.5, 0.25], "lr": 0.1}', "{'loss': [0.5], 'best': {'lr': 0.1}}"]
+)
+def test_a_history_that_is_printed_at_last_costs_no_training(history: str) -> None:
+    found = read_line(history.encode(), ("loss",))
+    assert "loss" not in found
+    assert not found.words
+
+
 def test_lines_of_json_with_only_a_null_are_taken(tmp_path: Path) -> None:
     file = json_lines(tmp_path / "log.jsonl")
     (tmp_path / "log.jsonl").write_text('{"loss": null}\n{"name": "x"}\n')

@@ -81,6 +81,7 @@ _BARE = re.compile(rf"(?<![\w'\"])([-+]?(?:nan|inf)|{NOT_READ})(?![\w'\"])")
 _AN_OBJECT = "an array or another object"
 _MAX_DEPTH = 4
 _MAX_WORD = 80
+_LISTS = ("a list", "an empty list")
 _LISTED = re.compile(r"\s*[\[(].*\d.*[\])]\s*", re.DOTALL)
 """Several numbers in the place of one, as text."""
 _MAX_UNREADABLE = 3
@@ -191,8 +192,9 @@ def read_line(line: bytes, metrics: Collection[str] = ()) -> Values:
         if not text.endswith("}"):
             return Values()  # half a line, of a program that was killed
         found = read_json(line)
-        if found or any(name in metrics for name in found.words):
-            return _without_booleans(found, metrics)
+        kept = _without_booleans(found, metrics)
+        if found or kept.words:
+            return kept
     text = _with_present_values(with_plain_values(text))
     text, nested = _without_nested(text, metrics)
     matches = list(_PAIR.finditer(text))
@@ -264,10 +266,13 @@ def _named(text: str, matches: list[re.Match[str]], training: str) -> list[tuple
 
 
 def _without_booleans(values: Values, metrics: Container[str]) -> Values:
-    """Return the values of a line of JSON, where a boolean is a word: not all that is logged is a metric."""
+    """Return the values of a printed mapping, where a boolean is a word: not all that is logged is a metric.
+
+    A list is no word here: many programs print the history of a metric at last.
+    """
     kept = Values({name: value for name, value in values.items() if not isinstance(value, bool)})
     words = values.words | {name: str(value) for name, value in values.items() if isinstance(value, bool)}
-    kept.words = {name: word for name, word in words.items() if name in metrics}
+    kept.words = {name: word for name, word in words.items() if name in metrics and word not in _LISTS}
     return kept
 
 
@@ -281,7 +286,8 @@ def _words_for(text: str, metrics: frozenset[str]) -> list[tuple[str, str]]:
         name = name_with_qualifiers(text, match.start("name"), match["name"])
         name = name if name in metrics else name.replace(" ", "_")
         word = match["signed"] or match["bare"]
-        if name in metrics:
+        is_history = match[1] and word.startswith("[")  # such as {'loss': [0.5, 0.25]}
+        if name in metrics and not is_history:
             found.append((name, _AN_OBJECT if NOT_READ in word else word.rstrip(",")))
     return found
 
