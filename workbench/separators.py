@@ -64,11 +64,11 @@ def check_separator(
             )  # fmt: skip
 
 
-def check_repeated(path: Path, heads: Sequence[str], *, field: str | None = None) -> None:
+def check_repeated(path: Path | str, heads: Sequence[str], *, field: str | None = None) -> None:
     """Refuse a table in which two columns have the same name.
 
     Args:
-        path: The file, for the message.
+        path: The file, or another word for the table, for the message.
         heads: The names of its columns, as they are written there.
         field: The field of the experiment that names the file.
 
@@ -81,5 +81,5 @@ def check_repeated(path: Path, heads: Sequence[str], *, field: str | None = None
         raise DataError(
             f"{path} has more than one column named {names}", field=field,
             allowed="a different name for each column",
-            next_step="Rename or remove all but one of them in the file.",
+            next_step="Rename or remove all but one of them.",
         )  # fmt: skip

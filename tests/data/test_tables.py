@@ -425,4 +425,6 @@ def test_a_whole_number_is_the_same_category_with_and_without_a_point():
     learnt = learn_column(pd.Series([1, 2, 2], dtype="category", name="k"), max_categories=9)
     for same in ([2.0, 1.0], [2, 1], ["2", "1"]):
         assert learnt.encode(pd.Series(same, name="k")).tolist() == [[1, 0], [0, 1]]
+    for truth in (pd.Series([True, True], name="k"), pd.Series(np.array([True, True], object), name="k")):
+        assert learnt.encode(truth).tolist() == [[0, 0], [0, 0]]
     assert learnt.encode(pd.Series([1.5, 3.0], name="k")).tolist() == [[0, 0], [0, 0]]

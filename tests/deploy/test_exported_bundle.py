@@ -254,6 +254,15 @@ def test_trees_that_found_nothing_to_divide_answer_what_they_began_with(model: s
     assert card.outputs[0].classes == ("a", "b", "c")
 
 
+def test_a_frame_with_a_repeated_column_is_refused_as_a_file_is(
+    house: tuple[Path, pd.DataFrame, Any],
+) -> None:
+    folder, frame, _ = house
+    card = Predictor.open(folder / "bundle").card
+    with pytest.raises(DataError, match="the table has more than one column named 'town'"):
+        columns_from(card, pd.concat([frame, frame[["town"]]], axis=1))
+
+
 def test_a_table_that_a_program_wrote_again_has_the_same_answers_in_every_door(tmp_path: Path) -> None:
     """Training had 1,234 for one and a fifth; pandas writes 1.234, which alone could be a thousand."""
     random = np.random.default_rng(0)

@@ -137,7 +137,7 @@ def text_of_category(value: object, known: Container[str]) -> str:
         ('1', '2.0', '2.5')
     """
     text = str(value)
-    if text in known or isinstance(value, str | bool) or not isinstance(value, SupportsFloat):
+    if text in known or isinstance(value, str | bool | np.bool_) or not isinstance(value, SupportsFloat):
         return text
     number = float(value)
     if not number.is_integer():

@@ -43,6 +43,7 @@ def columns_from(card: Card, samples: Any) -> Mapping[str, Any]:
     if isinstance(samples, str | Path):
         return _from_file(card, Path(samples))
     if hasattr(samples, "columns") and hasattr(samples, "to_numpy"):
+        check_repeated("the table", list(map(str, samples.columns)))
         if hasattr(samples, "iloc"):  # of pandas, and of whatever types
             samples = plain_frame(samples).table
         if _takes_array(card) and card.inputs[0].name not in samples.columns:
