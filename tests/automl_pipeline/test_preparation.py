@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,6 +13,7 @@ from workbench.automl_pipeline.task_detection import Problem, read_problem, take
 from workbench.data import load
 from workbench.data.encoders import learn_encoder
 from workbench.errors import RunError
+from workbench.models.adapters import load_metrics
 from workbench.sweeps.preflight import check
 
 SEEDS = (11, 12, 13, 14, 15)
@@ -192,3 +194,19 @@ def test_the_test_part_comes_back_only_as_it_was_stored():
     np.testing.assert_array_equal(unpack(sha256, payload).targets, held_out.targets)
     with pytest.raises(RunError, match="not the one that was stored"):
         unpack(sha256, payload + b" ")
+
+
+def test_trials_of_a_regression_report_their_errors_in_the_unit_of_the_target() -> None:
+    rng = np.random.default_rng(5)
+    numbers = pd.DataFrame({"x": rng.normal(size=200), "price": rng.lognormal(10, 1, 200)})
+    learning, held_out = prepare(read_problem(numbers, "price"), 0, SEEDS)
+    for seed, reader in zip(SEEDS, held_out.interpreter.readers, strict=True):
+        datasets = load(learning, {"held_out": "0"}, training_seed=seed)
+        _, scaled = datasets.validation.batch(np.arange(len(datasets.validation)))
+        wrong_by = reader.in_units(scaled.astype(np.float64)) - reader.target_mean
+        metrics = load_metrics(None, "regression", target_scale=datasets.target_scale)
+        guess, targets = torch.zeros(len(scaled), 1), torch.tensor(scaled)[:, None]
+        found = {name: metric.measure(guess, targets) for name, metric in metrics.items()}
+        errors = {name: metrics[name].finish(float(total) / int(num)) for name, (total, num) in found.items()}
+        assert errors["mean_absolute_error"] == pytest.approx(np.abs(wrong_by).mean(), rel=1e-4)
+        assert errors["root_mean_squared_error"] == pytest.approx(np.sqrt((wrong_by**2).mean()), rel=1e-4)

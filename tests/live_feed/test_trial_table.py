@@ -207,8 +207,8 @@ def test_a_new_trial_is_asked_for_with_ranges_and_choices(tmp_path: Path) -> Non
     assert fields["width"].choices == ("8", "16")
 
 
-def test_errors_of_automl_are_in_the_unit_of_the_target(tmp_path: Path) -> None:
-    data = {"name": "table", "path": "a.csv", "target": "y", "held_out": "0123", "target_scale": 10.0}
+def test_errors_of_automl_have_their_short_names(tmp_path: Path) -> None:
+    data = {"name": "table", "path": "a.csv", "target": "y", "held_out": "0123", "standardises_target": True}
     changes = {"data": data, "objectives": [{"metric": "val_loss", "goal": "minimize"}]}
     measured = {"val_loss": 0.25, "val_mean_absolute_error": 0.4}
     with Store.open(str(tmp_path / "store.sqlite")) as store:
@@ -224,16 +224,16 @@ def test_errors_of_automl_are_in_the_unit_of_the_target(tmp_path: Path) -> None:
         detail = trial_detail(tail, 0)
     table = trial_table(tail, TableQuery())
     shown = dict(zip((column.label for column in table.columns), table.rows[0].cells, strict=True))
-    assert (shown["val_mae"], shown["val_loss (standardised)"]) == (4.0, 0.25)
-    assert numbers(tail, text="val_mae > 3 val_loss < 1") == [0]
+    assert (shown["val_mae"], shown["val_loss (standardised)"]) == (0.4, 0.25)
+    assert numbers(tail, text="val_mae > 0.3 val_loss < 1") == [0]
     drawn, query = Numbers(), ChartQuery(metric="val_mean_absolute_error", shown="all")
     chart = ChartUpdates().next_update(tail, query, drawn)
     assert chart is not None
     assert chart.y_title == "val_mae"
     [curve] = chart.curves
-    assert struct.unpack_from("<f", drawn.to_bytes(), curve.y.offset) == (4.0,)
+    assert struct.unpack_from("<f", drawn.to_bytes(), curve.y.offset) == pytest.approx((0.4,))
     assert detail is not None
-    assert detail.values == {"val_mae": 4.0, "val_loss (standardised)": 0.25}
+    assert detail.values == {"val_mae": 0.4, "val_loss (standardised)": 0.25}
 
 
 def test_a_choice_is_offered_marked_and_taken_back(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ A run counts trials; the trials of one candidate differ only in the fold that th
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -14,7 +14,7 @@ from pydantic import JsonValue
 
 from workbench.automl_pipeline.model_selection import describe, family_of
 from workbench.events import FINISHED_RUN_STATES
-from workbench.experiment.automl import SHORT_ERRORS, shown_metric, target_scale
+from workbench.experiment.automl import SHORT_ERRORS, shown_metric, standardises_target
 from workbench.formatting import format_count
 from workbench.history import History, Trial
 from workbench.history.failure_text import headline
@@ -145,9 +145,9 @@ def _read(history: History, trials: list[Trial]) -> CandidateResult:
     }
     first = trials[0]
     means = {name: math.fsum(values) / len(values) for name, values in known.items()}
-    scale = target_scale(history.experiment)
-    if scale is not None:
-        means = _in_unit_of_target(means, scale)
+    is_standardised = standardises_target(history.experiment)
+    if is_standardised:
+        means = {SHORT_ERRORS.get(name, name): value for name, value in means.items()}
     objective = history.experiment.objectives[0]
     optimised = objective.metric.removeprefix("val_")
     return CandidateResult(
@@ -161,17 +161,10 @@ def _read(history: History, trials: list[Trial]) -> CandidateResult:
         values=means,
         trained_s=sum(trial.duration_s or 0.0 for trial in trials),
         message=headline(failed[-1].message) if failed else None,
-        loss_label="loss" if scale is None else "loss (standardised)",
-        optimised=optimised if scale is None else SHORT_ERRORS.get(optimised, optimised),
+        loss_label="loss (standardised)" if is_standardised else "loss",
+        optimised=SHORT_ERRORS.get(optimised, optimised) if is_standardised else optimised,
         is_maximized=objective.goal == "maximize",
     )
-
-
-def _in_unit_of_target(values: Mapping[str, float], scale: float) -> dict[str, float]:
-    return {
-        SHORT_ERRORS.get(name, name): value * (scale if name in SHORT_ERRORS else 1.0)
-        for name, value in values.items()
-    }
 
 
 def describe_counts(candidates: list[CandidateResult]) -> str:
@@ -214,14 +207,14 @@ def describe_cut_short(history: History) -> str | None:
         return None
     objective = history.experiment.objectives[0]
     sign = -1.0 if objective.goal == "maximize" else 1.0
-    label, factor = shown_metric(history.experiment, objective.metric)
+    label = shown_metric(history.experiment, objective.metric)
     others = _value_by_fold(history, best, objective.metric)
     found = []
     for each in ranked:
         own = _value_by_fold(history, each, objective.metric) if each.state == "cut short" else {}
         pairs = [(value, others[fold]) for fold, value in own.items() if fold in others]
         if pairs:
-            mean, other = (factor * math.fsum(values) / len(pairs) for values in zip(*pairs, strict=True))
+            mean, other = (math.fsum(values) / len(pairs) for values in zip(*pairs, strict=True))
             if sign * mean < sign * other and f"{mean:.4g}" != f"{other:.4g}":  # shown apart
                 found.append((sign * (mean - other), each, mean, other))
     if not found:

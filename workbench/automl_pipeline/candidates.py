@@ -15,7 +15,7 @@ from workbench.automl_pipeline.targets import Task
 from workbench.data.encoders import SampleKind
 from workbench.domain import Int
 from workbench.experiment import Experiment
-from workbench.experiment.automl import TARGET_SCALE
+from workbench.experiment.automl import STANDARDISES_TARGET
 from workbench.models import default_metrics
 from workbench.models.one_of import Family
 
@@ -118,7 +118,7 @@ def families_for(kind: SampleKind, learning: LearningData) -> tuple[Family, ...]
 
 def experiment_for(
     kind: SampleKind, learning: LearningData, *, held_out: str, time_s: float, seed: int, name: str,
-    target_scale: float | None = None, metric: str | None = None,
+    task: Task = "classification", metric: str | None = None,
 ) -> Experiment:  # fmt: skip
     """Create the experiment that tries the candidates.
 
@@ -129,11 +129,9 @@ def experiment_for(
         time_s: Time that the user allows in seconds, for trials and to choose and test the model.
         seed: Seed of the run.
         name: Name of the experiment.
-        target_scale: The standard deviation of the target, by which the errors of trials are divided; None
-            where classes are predicted.
+        task: Whether classes or numbers are predicted.
         metric: What is optimised; None for the loss.
     """
-    task: Task = "regression" if target_scale is not None else "classification"
     measure = None if metric is None else METRICS[task][metric]
     objective = {"metric": "val_loss", "goal": "minimize"}
     if measure is not None:
@@ -148,7 +146,7 @@ def experiment_for(
         data={
             "name": learning,
             "held_out": held_out,
-            **({} if target_scale is None else {TARGET_SCALE: target_scale}),
+            **({STANDARDISES_TARGET: True} if task == "regression" else {}),
             **({} if metric is None else {METRIC: metric}),
         },
         metrics=_reported_metrics(task, objective["metric"].removeprefix("val_")),

@@ -112,7 +112,7 @@ def create(
     experiment = experiment_for(
         problem.kind, learning, held_out=sha256, time_s=time_s, seed=seed,
         name=name or _name_of(data, problem),
-        target_scale=held_out.interpreter.target_scale, metric=metric,
+        task=problem.task, metric=metric,
     )  # fmt: skip
     opened = open_store(store)
     run = create_run(experiment, store=opened, launcher=launcher, address=address)

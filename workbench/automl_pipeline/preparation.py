@@ -41,12 +41,14 @@ class Fold:
         train_targets: Class numbers, or standardised numbers as float32.
         validation_inputs: Encoded validation samples.
         validation_targets: As those of train.
+        target_scale: What numbers to predict were divided by, in their unit.
     """
 
     train_inputs: np.ndarray = field(repr=False)
     train_targets: np.ndarray = field(repr=False)
     validation_inputs: np.ndarray = field(repr=False)
     validation_targets: np.ndarray = field(repr=False)
+    target_scale: float = 1.0
 
     @property
     def input_shape(self) -> tuple[int, ...]:
@@ -80,6 +82,7 @@ class LearningData:
             input_shape=fold.input_shape,
             num_outputs=self.num_outputs,
             class_names=self.class_names,
+            target_scale=fold.target_scale,
         )
 
     @property
@@ -128,13 +131,6 @@ class Interpreter:
     target_name: str | None
     text_columns: tuple[str, ...] = ()
     target_unit: str = ""
-
-    @property
-    def target_scale(self) -> float | None:
-        """The mean over the folds of what a predicted number is multiplied with; None for classes."""
-        if self.task == "classification":
-            return None
-        return float(np.mean([reader.target_scale for reader in self.readers]))
 
 
 @dataclass(frozen=True)
@@ -253,7 +249,8 @@ def _encode(
         reader = Reader(reader.encoder, mean, scale)
         scaled = ((targets - mean) / scale).astype(np.float32)
     inputs = [reader.encoder.encode(take(samples, part)) for part in (train, validation)]
-    return Fold(inputs[0], scaled[train], inputs[1], scaled[validation]), reader
+    encoded = Fold(inputs[0], scaled[train], inputs[1], scaled[validation], reader.target_scale)
+    return encoded, reader
 
 
 def pack(held_out: HeldOut) -> tuple[str, bytes]:

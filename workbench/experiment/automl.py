@@ -9,12 +9,12 @@ if TYPE_CHECKING:
 
 HELD_OUT = "held_out"
 """The option of the data that names the test part; only AutoML runs have it."""
-TARGET_SCALE = "target_scale"
-"""The option of the data that errors of trials are multiplied with to be in the unit of the target."""
+STANDARDISES_TARGET = "standardises_target"
+"""The option of the data of a regression: its loss is that of a target of mean 0 and deviation 1."""
 STANDARDISED = " (standardised)"
 """What stands behind the name of a loss that is computed from a standardised target."""
 SHORT_ERRORS = {"mean_absolute_error": "mae", "root_mean_squared_error": "rmse"}
-"""What AutoML calls the errors that trials report, which are divided by the target's scale."""
+"""What AutoML calls the errors that trials report."""
 
 # Part of the time of a run in which its model is chosen and tested, and the limits of that in seconds.
 _CONCLUDING_PART, _CONCLUDING_S = 0.1, (2.0, 60.0)
@@ -35,26 +35,25 @@ def concluding_s(experiment: Experiment) -> float:
     return min(max(_CONCLUDING_PART * experiment.budget.time, least_s), most_s)
 
 
-def target_scale(experiment: Experiment) -> float | None:
-    """Return the factor of a standardised target; None where the target has its own unit, or none."""
-    scale = experiment.data.options.get(TARGET_SCALE) if is_automl(experiment) and experiment.data else None
-    return None if scale is None else float(str(scale))
+def standardises_target(experiment: Experiment) -> bool:
+    """Return whether the loss of trials is that of a standardised target, which has no unit."""
+    data = experiment.data
+    return data is not None and is_automl(experiment) and STANDARDISES_TARGET in data.options
 
 
-def shown_metric(experiment: Experiment, metric: str) -> tuple[str, float]:
-    """Return what a metric is called where it is shown, and the factor of its values.
+def shown_metric(experiment: Experiment, metric: str) -> str:
+    """Return what a metric is called where it is shown.
 
     Args:
-        experiment: The experiment of the run; errors of AutoML are shown in the unit of the target.
+        experiment: The experiment of the run.
         metric: The metric, as trials report it.
     """
-    scale = target_scale(experiment)
-    if scale is None:
-        return metric, 1.0
+    if not standardises_target(experiment):
+        return metric
     if metric == "val_loss":
-        return f"val_loss{STANDARDISED}", 1.0
+        return f"val_loss{STANDARDISED}"
     short = SHORT_ERRORS.get(metric.removeprefix("val_"))
-    return (metric, 1.0) if short is None or not metric.startswith("val_") else (f"val_{short}", scale)
+    return f"val_{short}" if short is not None and metric.startswith("val_") else metric
 
 
 def is_automl(experiment: Experiment) -> bool:

@@ -273,19 +273,14 @@ def metric(history: History, name: str) -> TrialColumn:
 
     Args:
         history: The run.
-        name: The metric, as trials report it; errors of AutoML are shown in the unit of the target.
+        name: The metric, as trials report it.
     """
-    label, factor = shown_metric(history.experiment, name)
-
-    def value(_: History, trial: Trial) -> float | None:
-        found = trial.value_of(name)
-        return None if found is None else factor * found
-
+    label = shown_metric(history.experiment, name)
     return TrialColumn(
         _apart("values", _short(history, name), history.params),
         "value",
         f"The result of the trial, or its last report of {name} while it has none.",
-        value,
+        lambda _, trial: trial.value_of(name),
         label=_apart("values", label, history.params),
         unit=unit_in(history.experiment, name),
         key=f"value:{name}",
@@ -296,24 +291,17 @@ def metric(history: History, name: str) -> TrialColumn:
 
 def means_of(history: History, trial: Trial) -> dict[str, float]:
     """Return the means over the complete repeats of a trial's configuration, by the keys of their columns."""
-    return {
-        f"value:{name}": shown_metric(history.experiment, name)[1] * value
-        for name, value in history.mean_values(trial).items()
-    }
+    return {f"value:{name}": value for name, value in history.mean_values(trial).items()}
 
 
 def values_of_trial(history: History, trial: Trial) -> dict[str, float]:
-    """Return the metrics of a trial as tables show them: errors of AutoML in the unit of the target."""
-    values: dict[str, float] = {}
-    for name, value in trial.shown_values.items():
-        label, factor = shown_metric(history.experiment, name)
-        values[label] = factor * value
-    return values
+    """Return the metrics of a trial by the names that tables show."""
+    return {shown_metric(history.experiment, name): value for name, value in trial.shown_values.items()}
 
 
 def _short(history: History, metric: str) -> str:
     """Return the name of the column of a metric, without a note on its unit."""
-    return shown_metric(history.experiment, metric)[0].removesuffix(STANDARDISED)
+    return shown_metric(history.experiment, metric).removesuffix(STANDARDISED)
 
 
 def _apart(kind: str, name: str, others: Collection[str]) -> str:

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from workbench.events import TrialState
-from workbench.experiment.automl import shown_metric
 from workbench.live_feed.frames import Numbers
 from workbench.live_feed.protocol import BestSoFar, ChartQuery, ChartUpdate, CurveUpdate, QuantileBand
 from workbench.live_feed.run_tail import RunTail
@@ -44,7 +43,6 @@ class ChartUpdates:
         self._overview: CurvesData | None = None
         self._sent: dict[int, _Sent] = {}
         self._states: tuple[TrialState, ...] = ()
-        self._factor = 1.0
 
     def next_update(self, tail: RunTail, query: ChartQuery, numbers: Numbers) -> ChartUpdate | None:
         """Return what has changed since the last update.
@@ -67,7 +65,6 @@ class ChartUpdates:
         if key != self._key:
             self._key, self._overview, self._sent = key, None, {}
         is_new = data is not self._overview
-        title, self._factor = shown_metric(tail.data.experiment, metric)
         curves = self._resend(tail, metric, data, numbers) if is_new else []
         curves += self._append(tail, metric, data, numbers, {curve.trial for curve in curves})
         shown = tuple(line.trial for line in data.lines)
@@ -80,13 +77,13 @@ class ChartUpdates:
         self._overview, self._states = data, states
         return ChartUpdate(
             metric=metric, axis=data.axis, x_title=data.x_title,
-            y_title=data.y_title if title == metric else title, goal=data.goal,
-            target=None if data.target is None else self._factor * data.target, shown=shown, states=states,
+            y_title=data.y_title, goal=data.goal,
+            target=data.target, shown=shown, states=states,
             best_trial=data.best_trial,
-            y_range=data.y_range and (self._factor * data.y_range[0], self._factor * data.y_range[1]),
+            y_range=data.y_range,
             num_trials=data.num_trials, curves=tuple(curves), is_overview=is_new,
-            band=_band(data, self._factor, numbers) if is_new else None,
-            best=_best(data, self._factor, numbers) if is_new else None,
+            band=_band(data, numbers) if is_new else None,
+            best=_best(data, numbers) if is_new else None,
         )  # fmt: skip
 
     def _resend(self, tail: RunTail, metric: str, data: CurvesData, numbers: Numbers) -> list[CurveUpdate]:
@@ -101,7 +98,7 @@ class ChartUpdates:
             # From the columns: the overview may be a second old.
             points, place = tail.data.series.since(metric, line.trial, BEGINNING)
             thinned = Curve(line.trial, metric, points).thinned(points_each).points
-            curve = _curve(line.trial, 0, thinned, data, self._factor, numbers)
+            curve = _curve(line.trial, 0, thinned, data, numbers)
             drawn.append(curve)
             self._sent[line.trial] = _Sent(place, curve.x.count, curve.x.count)
         return drawn
@@ -129,14 +126,14 @@ class ChartUpdates:
             if place.generation != sent.place.generation:
                 start, most = 0, max(sent.num_thinned, _MIN_POINTS)
                 points = Curve(trial, metric, points).thinned(most).points
-            curve = _curve(trial, start, points, data, self._factor, numbers)
+            curve = _curve(trial, start, points, data, numbers)
             appended.append(curve)
             sent.place, sent.num_points = place, start + curve.x.count
         return appended
 
 
 def _curve(
-    trial: int, start: int, points: np.ndarray, data: CurvesData, factor: float, numbers: Numbers
+    trial: int, start: int, points: np.ndarray, data: CurvesData, numbers: Numbers
 ) -> CurveUpdate:  # fmt: skip
     x = points[:, AXES.index(data.axis)] / data.x_unit
     known = np.isfinite(x)
@@ -144,20 +141,20 @@ def _curve(
         trial=trial,
         start=start,
         x=numbers.add(x[known], exact=True),
-        y=numbers.add(points[known, -1], factor=factor),
+        y=numbers.add(points[known, -1]),
     )
 
 
-def _band(data: CurvesData, factor: float, numbers: Numbers) -> QuantileBand | None:
+def _band(data: CurvesData, numbers: Numbers) -> QuantileBand | None:
     band = data.band
     return band and QuantileBand(
-        x=numbers.add(band.x, exact=True), low=numbers.add(band.low, factor=factor),
-        middle=numbers.add(band.middle, factor=factor), high=numbers.add(band.high, factor=factor),
+        x=numbers.add(band.x, exact=True), low=numbers.add(band.low),
+        middle=numbers.add(band.middle), high=numbers.add(band.high),
         num_trials=band.num_trials,
     )  # fmt: skip
 
 
-def _best(data: CurvesData, factor: float, numbers: Numbers) -> BestSoFar | None:
+def _best(data: CurvesData, numbers: Numbers) -> BestSoFar | None:
     if not data.best_x:
         return None
-    return BestSoFar(x=numbers.add(data.best_x, exact=True), y=numbers.add(data.best_y, factor=factor))
+    return BestSoFar(x=numbers.add(data.best_x, exact=True), y=numbers.add(data.best_y))

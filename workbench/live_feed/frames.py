@@ -28,19 +28,16 @@ class Numbers:
         self._parts: list[bytes] = []
         self._size = 0
 
-    def add(
-        self, values: Sequence[float | None] | np.ndarray, *, exact: bool = False, factor: float = 1.0
-    ) -> Column:
+    def add(self, values: Sequence[float | None] | np.ndarray, *, exact: bool = False) -> Column:
         """Append a column.
 
         Args:
             values: Its numbers; None becomes NaN.
             exact: Store 64 instead of 32 bits per number, as long times need.
-            factor: What the numbers are multiplied by.
         """
         if not isinstance(values, np.ndarray):
             values = np.array([math.nan if value is None else value for value in values], dtype=np.float64)
-        raw = (factor * values).astype("<f8" if exact else "<f4").tobytes()
+        raw = values.astype("<f8" if exact else "<f4").tobytes()
         column = Column(offset=self._size, count=len(values), type="f64" if exact else "f32")
         self._parts.append(raw + b"\0" * (-len(raw) % _ALIGNMENT))
         self._size += len(self._parts[-1])

@@ -16,6 +16,7 @@ import numpy as np
 
 from workbench.errors import ExperimentError
 from workbench.events import TrialState
+from workbench.experiment.automl import shown_metric
 from workbench.experiment.goals import Goal
 from workbench.history import History
 from workbench.history.run_clock import NAME as RUN_TIME
@@ -114,6 +115,7 @@ def prepare_convergence(
         raise ExperimentError(f"no trial reported {metric!r}", field="metric", allowed=known)
     goals: dict[str, Goal] = {item.metric: item.goal for item in run.experiment.objectives}
     targets = {item.metric: item.target for item in run.experiment.objectives}
+    shown = shown_metric(run.experiment, metric)
     curves = run.series.curves(metric)
     data = _curves_data(
         run,
@@ -123,9 +125,9 @@ def prepare_convergence(
         best_trial=_best_number(run, metric),
         max_curves=max_curves,
         chosen=chosen,
-        y_title=f"{metric} ({'higher' if goals[metric] == 'maximize' else 'lower'} is better)"
+        y_title=f"{shown} ({'higher' if goals[metric] == 'maximize' else 'lower'} is better)"
         if metric in goals
-        else metric,
+        else shown,
         target=targets.get(metric),
     )
     if len(goals) > 1:

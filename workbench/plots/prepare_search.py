@@ -128,7 +128,7 @@ def prepare_best_by_trial(run: RunData) -> TrialValues:
     collect = np.maximum if objective.goal == "maximize" else np.minimum
     best = run.history.best()
     return TrialValues(
-        title_of(objective), tuple(trial.number for trial in trials), tuple(values),
+        title_of(run.experiment, objective), tuple(trial.number for trial in trials), tuple(values),
         tuple(map(float, collect.accumulate(values))) if values else (), best.number if best else None,
     )  # fmt: skip
 
@@ -138,7 +138,7 @@ def prepare_distribution(run: RunData) -> Distribution:
     objective = run.experiment.objectives[0]
     trials = sorted(_complete(run), key=lambda trial: trial.values[objective.metric])
     return Distribution(
-        x_title=title_of(objective),
+        x_title=title_of(run.experiment, objective),
         trials=tuple(trial.number for trial in trials),
         values=tuple(trial.values[objective.metric] for trial in trials),
         shares=tuple((index + 1) / len(trials) for index in range(len(trials))),

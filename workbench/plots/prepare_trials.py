@@ -15,7 +15,8 @@ import numpy as np
 
 from workbench.errors import ExperimentError
 from workbench.events import TrialState
-from workbench.experiment import Objective
+from workbench.experiment import Experiment, Objective
+from workbench.experiment.automl import shown_metric
 from workbench.experiment.goals import Goal
 from workbench.history import Trial
 from workbench.history.choices import chosen_by_hand
@@ -204,7 +205,8 @@ def prepare_slice(run: RunData) -> SliceData:
     best = run.history.best()
     y_range, num_cut = readable_range(np.array([value for _, value in shown]), objective.goal, None)
     number = best.number if best else None
-    return SliceData(objective.metric, title_of(objective), tuple(panels), number, y_range, num_cut)
+    title = title_of(run.experiment, objective)
+    return SliceData(objective.metric, title, tuple(panels), number, y_range, num_cut)
 
 
 def prepare_pareto(run: RunData) -> ParetoData:
@@ -236,7 +238,7 @@ def prepare_pareto(run: RunData) -> ParetoData:
     ]
     return ParetoData(
         metrics=tuple(metrics),
-        titles=tuple(title_of(objective) for objective in objectives),
+        titles=tuple(title_of(run.experiment, objective) for objective in objectives),
         front=points(front),
         beaten=points(_evenly([trial for trial in ranked if trial.number not in on_front], 2 * MAX_TRIALS)),
         infeasible=points(_evenly(broken, MAX_TRIALS)),
@@ -269,9 +271,10 @@ def prepare_timeline(run: RunData) -> TimelineData:
     return TimelineData(unit, tuple(bars))
 
 
-def title_of(objective: Objective) -> str:
+def title_of(experiment: Experiment, objective: Objective) -> str:
     """Name an objective and the direction that is better."""
-    return f"{objective.metric} ({'higher' if objective.goal == 'maximize' else 'lower'} is better)"
+    better = "higher" if objective.goal == "maximize" else "lower"
+    return f"{shown_metric(experiment, objective.metric)} ({better} is better)"
 
 
 def _evenly(trials: Sequence[Trial], most: int) -> list[Trial]:

@@ -160,14 +160,13 @@ def _best_values(sides: Sequence[Side]) -> list[ComparisonRow]:
 
 
 def _best_value(history: History, metric: str) -> float | None:
-    value = history.best_values().get(metric)
-    return None if value is None else shown_metric(history.experiment, metric)[1] * value
+    return history.best_values().get(metric)
 
 
 def _shown_as(sides: Sequence[Side], metric: str) -> str:
-    """Return what a metric is called: by the runs that have it as an objective, in the unit of the target."""
+    """Return what a metric is called: by the runs that have it as an objective."""
     return next(
-        shown_metric(side.history.experiment, metric)[0]
+        shown_metric(side.history.experiment, metric)
         for side in sides
         if any(item.metric == metric for item in side.history.objectives)
     )
