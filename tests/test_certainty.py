@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.events import TrialEnded, TrialProposed
+from workbench.events import ProgramKept, TrialEnded, TrialProposed, TrialStarted
 from workbench.experiment import Experiment
 from workbench.history import History
 from workbench.history.certainty import Certainty, certainty_of, describe_luck, noise_of, shrink, survivors
@@ -54,6 +54,16 @@ def test_of_configurations_that_were_trained_once_the_lead_and_the_cost_of_knowi
     assert (describe_luck(history_of([[0.5], [0.5]])) or "").startswith("The second best has 0.5, too. ")
     lowest = history_of([[1.0], [0.25], [0.75]], objectives=[{"metric": "score", "goal": "minimize"}])
     assert (describe_luck(lowest) or "").startswith("It leads the second best, 0.75, by 0.5. ")
+
+
+def test_the_best_is_compared_with_trials_of_its_version_of_the_code_only() -> None:
+    history = history_of([[0.9], [0.8]])
+    history.apply(ProgramKept(version=2, why="changed"))
+    for number, value in ((2, 0.1), (3, 0.25)):
+        history.apply(TrialProposed(trial=number, params={"x": 0.5}, configuration=number, repeat=0, seed=0))
+        history.apply(TrialStarted(trial=number, attempt=0, worker_pids=[1], program=2))
+        history.apply(TrialEnded(trial=number, attempt=0, state="complete", values={"score": value}))
+    assert (describe_luck(history) or "").startswith("It leads the second best, 0.1, by 0.15. ")
 
 
 def test_nothing_is_said_of_luck_where_there_is_nothing_to_compare_or_the_noise_is_known() -> None:

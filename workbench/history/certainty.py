@@ -274,11 +274,14 @@ def _describe_seeds(history: History) -> str | None:
 
 
 def _trainings(history: History) -> dict[int, dict[int, float]]:
-    """Return the values of the complete, feasible trials, by configuration and repeat."""
-    metric = history.objectives[0].metric
+    """Return the values of the complete, feasible trials, by configuration and repeat.
+
+    Trials of another version of the code than the best one measured another function.
+    """
+    metric, best = history.objectives[0].metric, history.best()
     found: dict[int, dict[int, float]] = {}
     for trial in history.in_state("complete"):
-        if history.is_feasible(trial):
+        if history.is_feasible(trial) and (best is None or trial.program == best.program):
             found.setdefault(trial.configuration, {})[trial.repeat] = trial.values[metric]
     return found
 
