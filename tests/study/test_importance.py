@@ -5,8 +5,14 @@ from __future__ import annotations
 import pytest
 
 from tests.benchmarks.importance import NUM_SPACES, answer_of, score, spaces
+from workbench.study.importance import negligible
 
-_FIRST_SEED = 9000
+_FIRST_SEED = 200
+
+
+def test_what_is_bounded_but_may_have_an_effect_is_not_called_nothing() -> None:
+    found = {"rate": (0.9, 0.8, 0.95), "bounded": (0.001, 0.0, 0.008), "nothing": (0.0, 0.0, 0.004)}
+    assert negligible(found) == ["nothing"]
 
 
 @pytest.mark.slow

@@ -113,9 +113,9 @@ def test_pure_chance_is_not_taken_for_an_effect() -> None:
 
 
 def test_many_parameters_leave_room_for_pairs() -> None:
-    encoding = encoding_of({f"x{index}": UNIT for index in range(16)})
+    encoding = encoding_of({f"x{index}": UNIT for index in range(12)})
     rng = np.random.default_rng(0)
-    units = rng.random((120, 16))
+    units = rng.random((120, 12))
     values = units[:, 0] + units[:, 3] * units[:, 7] + 0.02 * rng.normal(size=120)
     observed = Observed(units, units >= 0, values, np.zeros(120, dtype=int))
     drawn = draw_shares(encoding, observed)

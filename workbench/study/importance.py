@@ -29,8 +29,9 @@ MIN_TRIALS = 10
 NO_EFFECT = 0.01
 """What a parameter must decide less of, as a share of the variance, to have no effect."""
 _INTERVAL = (0.05, 0.95)
-# The share of the draws that must lie below NO_EFFECT before a parameter is said to have no effect.
-_SURE = 0.98
+# The share of the draws that must lie below NO_EFFECT before a parameter is bounded by it, and before it is
+# said to have no effect: an effect that is overlooked costs more than a question that stays open.
+_BOUND, _SURE = 0.97, 0.99
 # Shares are no more exact than this.
 _RESOLUTION = 0.002
 _MAX_TRIALS = 300
@@ -230,6 +231,7 @@ def _floor(values: np.ndarray, volumes: np.ndarray) -> float:
 def _shares(names: Sequence[str], draws: np.ndarray) -> Importance:
     """Return the share of each parameter with its interval; 0 for one that has no effect."""
     shares, (lows, highs) = np.median(draws, axis=0), np.quantile(draws, _INTERVAL, axis=0)
+    highs = np.where(highs < NO_EFFECT, np.quantile(draws, _BOUND, axis=0), highs)
     sure = np.maximum(np.quantile(draws, _SURE, axis=0), _RESOLUTION)
     has_none = sure < NO_EFFECT
     found: Importance = {}
