@@ -101,11 +101,10 @@ def score(answers: Sequence[Answer], *, has_intervals: bool) -> Score:
     )
     if not has_intervals:
         return found
-    is_called_nothing = (share == 0) | (high < NO_EFFECT)
     return Score(
         **asdict(found)
         | {
-            "num_called_nothing": int((is_called_nothing & (true > NO_EFFECT)).sum()),
+            "num_called_nothing": int(((share == 0) & (true > NO_EFFECT)).sum()),
             "zeros_bounded": float((high[true == 0] < NO_EFFECT).mean()),
             "held": float(((low <= true) & (true <= high)).mean()),
             "mean_width": float((high - low).mean()),

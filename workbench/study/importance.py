@@ -29,11 +29,15 @@ MIN_TRIALS = 10
 NO_EFFECT = 0.01
 """What a parameter must decide less of, as a share of the variance, to have no effect."""
 _INTERVAL = (0.05, 0.95)
-# The share of the draws that must lie below NO_EFFECT before a parameter is bounded by it, and before it is
-# said to have no effect: an effect that is overlooked costs more than a question that stays open.
-_BOUND, _SURE = 0.97, 0.99
-# Shares are no more exact than this.
-_RESOLUTION = 0.002
+# Where the upper end of an interval is below NO_EFFECT, it is this quantile instead of the one above.
+_BOUND = 0.97
+# A parameter has no effect where this share of the draws lies below half of NO_EFFECT: an effect that is
+# overlooked costs more than a question that stays open.
+_SURE = 0.99
+# Shares are judged at so many points, and functions smoothed a little: none is more exact than this.
+_RESOLUTION = 0.005
+# Smaller effects than this one may hide in the noise wherever few trials lie.
+_LEAST_BOUND = 0.002
 _MAX_TRIALS = 300
 _MAX_RUNGS = 4
 """Cut trainings are compared at this many rungs."""
@@ -230,16 +234,21 @@ def _floor(values: np.ndarray, volumes: np.ndarray) -> float:
 
 def _shares(names: Sequence[str], draws: np.ndarray) -> Importance:
     """Return the share of each parameter with its interval; 0 for one that has no effect."""
-    shares, (lows, highs) = np.median(draws, axis=0), np.quantile(draws, _INTERVAL, axis=0)
+    lows, highs = np.quantile(draws, _INTERVAL, axis=0)
     highs = np.where(highs < NO_EFFECT, np.quantile(draws, _BOUND, axis=0), highs)
-    sure = np.maximum(np.quantile(draws, _SURE, axis=0), _RESOLUTION)
-    has_none = sure < NO_EFFECT
+    sure = np.maximum(np.quantile(draws, _SURE, axis=0), _LEAST_BOUND)
+    has_none = sure < NO_EFFECT / 2
+    # Where most draws are 0 and some are not, the share is open: only what has no effect has the share 0.
+    middles = np.median(draws, axis=0)
+    shares = np.where(has_none, 0.0, np.where(middles > 0, middles, np.minimum(draws.mean(axis=0), highs)))
     found: Importance = {}
-    for index in sorted(range(len(names)), key=lambda index: (has_none[index], -shares[index])):
+    for index in map(int, np.argsort(-shares, kind="stable")):
         if has_none[index]:
             found[names[index]] = (0.0, 0.0, float(sure[index]))
             continue
+        low, high = float(lows[index]), float(highs[index])
         # A share is never negative, so that draws of one that is 0 are all above it.
-        low = 0.0 if lows[index] < NO_EFFECT else float(lows[index])
-        found[names[index]] = (float(shares[index]), low, max(float(highs[index]), _RESOLUTION))
+        low = 0.0 if low < NO_EFFECT else low - _RESOLUTION
+        high = max(high, _LEAST_BOUND) if high < NO_EFFECT else min(high + _RESOLUTION, 1.0)
+        found[names[index]] = (float(shares[index]), low, high)
     return found
