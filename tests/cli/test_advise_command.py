@@ -1,19 +1,23 @@
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from workbench.cli.advise import MeasurementPrinter
-from workbench.events import Noted
+from workbench.events import CandidateTried, Noted
 
 
-def test_a_time_limit_that_is_over_is_noted_once(capsys: pytest.CaptureFixture[str]) -> None:
-    printer, patient = MeasurementPrinter("1ms"), MeasurementPrinter("1h")
-    time.sleep(0.005)
-    for _ in range(2):
-        patient(Noted(level="info", message="a plan"))
-    assert "--time" not in capsys.readouterr().err
-    for _ in range(2):
-        printer(Noted(level="info", message="a plan"))
-    assert capsys.readouterr().err.count("the 1ms of --time are over") == 1
+def test_what_advice_waits_for_is_printed_and_slower_candidates_are_not(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    printer = MeasurementPrinter()
+    printer(Noted(level="info", message="waits for workers: run other has 2 workers, this run is next"))
+    for elapsed_s in (20.0, 30.0, 10.0):
+        printer(
+            CandidateTried(
+                plan={"workers": 1, "micro_batch": 8, "accumulation": 1}, lr=0.1, step=5, epoch=1.0,
+                values={"loss": 0.5}, elapsed_s=elapsed_s, reached_target=True,
+            )
+        )  # fmt: skip
+    printed = capsys.readouterr().err
+    assert "waits for workers: run other has 2 workers, this run is next" in printed
+    assert [time in printed for time in ("20 s", "30 s", "10 s")] == [True, False, True]

@@ -1,9 +1,16 @@
 from __future__ import annotations
 
+import os
+import socket
+
 import pytest
 
 from tests.services.sweeps import Driving, Sweep
-from workbench.events import Noted, TrialStarted
+from workbench.advisor import bench
+from workbench.advisor.recommend import bench_for, measurement_context_of
+from workbench.events import Event, Noted, RunStateChanged, TrialStarted
+from workbench.experiment import Experiment
+from workbench.runs import Run
 from workbench.store import Store
 from workbench.workers.admission import Request
 from workbench.workers.gang import Gang
@@ -29,6 +36,42 @@ def test_a_run_that_gets_no_workers_says_once_who_has_them(
     assert driving.join() is None
     assert [trial.state for trial in sweep.trials] == ["complete"] * 2
     assert sweep.of(Noted) == [noted]
+
+
+def test_advice_waits_for_workers_on_nobodys_time_and_says_so(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench, "NOTE_AFTER_S", 0.2)
+    experiment = Experiment(
+        model="mlp", data="breast_cancer", objectives=[{"metric": "val_accuracy", "goal": "maximize"}],
+        search={"lr": {"low": 1e-4, "high": 0.3, "log": True}},
+    )  # fmt: skip
+    run = Run(store, store.create_run(experiment))
+    events: list[Event] = []
+    times_s: list[float] = []
+    with store.writer(run.run_id, owner_pid=os.getpid(), owner_host=socket.gethostname()) as writer:
+
+        def keep(event: Event) -> None:
+            events.append(event)
+            writer.append(event)
+
+        def look() -> None:
+            """Look at the clock of the advice while it waits; give it the workers once it has said so."""
+            times_s.append(place.clock_s())
+            if any(isinstance(event, Noted) for event in events):
+                assert run.waits_for == "workers: run somebody-elses has 2 workers, this run is next"
+                held.release()
+
+        keep(RunStateChanged(state="running"))
+        around = measurement_context_of(store, run.run_id, experiment)
+        place = bench_for(store, run.run_id, experiment, around, keep, look)
+        held = Gang.lease(Request(run_id="somebody-elses", num_workers=2))
+        place.start_workers(1)
+        assert len(times_s) >= 2
+        assert len(set(times_s)) == 1, "the clock stands still"
+        notes = [event.message.split(" for ")[0] for event in events if isinstance(event, Noted)]
+        assert notes == ["waits", "waited"]
+        assert run.waits_for is None
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ measure, and what follows from it, is left to `recommend`.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import threading
@@ -40,10 +41,12 @@ from workbench.workers.admission import Placement, Request
 from workbench.workers.capacity import Capacity
 from workbench.workers.gang import Gang
 from workbench.workers.pool_client import obstacle
-from workbench.workers.waiting_note import write_waiting_note
+from workbench.workers.waiting_note import write_waited_note, write_waiting_note
 
-LEASE_TIMEOUT_S, NOTE_AFTER_S = 120.0, 10.0
+NOTE_AFTER_S = 10.0
+"""How long workers may take to start; a longer wait is reported."""
 _POLL_S = 1.0
+_WORKERS = "workers"
 _PRELOAD = ("torch", "workbench.training.loop")
 
 
@@ -89,6 +92,7 @@ class Bench:
         self._origin = origin
         self._sink, self._poll = sink, poll
         self._waited_s = 0.0
+        self._waits_since_s: float | None = None
         self._impossible: set[PartialPlan] = set()
         self._task = TrialTask(
             run_id=run_id,
@@ -317,41 +321,44 @@ class Bench:
 
     def clock_s(self) -> float:
         """Return the time in seconds by a clock that stands still while a measurement waits for workers."""
-        return time.monotonic() - self._waited_s
+        now_s = time.monotonic() if self._waits_since_s is None else self._waits_since_s
+        return now_s - self._waited_s
 
     def _lease(self, request: Request) -> Gang:
-        """Wait for workers; report what the wait is for where it takes long."""
+        """Wait for workers, however long that takes; report what the wait is for where it takes long."""
         gang = Gang(request)
         try:
-            if self._is_ready(gang, NOTE_AFTER_S):
-                return gang
-            self._sink(
-                Noted(
-                    level="info",
-                    message=write_waiting_note(
-                        "workers", str(obstacle(request.run_id) or "none is free yet")
-                    ),
-                )
-            )
-            began_s = time.monotonic()
-            is_ready = self._is_ready(gang, LEASE_TIMEOUT_S)
-            self._waited_s += time.monotonic() - began_s
-            if is_ready:
-                return gang
+            with self._clock_stopped():
+                waited_s = self._await(gang)
+            if waited_s is not None:
+                self._sink(Noted(level="info", message=write_waited_note(_WORKERS, waited_s)))
         except BaseException:
             gang.release()
             raise
-        gang.release()
-        raise RunError(
-            f"no worker was free within {LEASE_TIMEOUT_S:g} s",
-            next_step="Try again when other runs have ended.",
-        )
+        return gang
 
-    def _is_ready(self, gang: Gang, timeout_s: float) -> bool:
-        """Wait for workers; return whether there are any in time."""
-        deadline_s = time.monotonic() + timeout_s
-        while not gang.ready(min(_POLL_S, max(0.0, deadline_s - time.monotonic()))):
+    def _await(self, gang: Gang) -> float | None:
+        """Wait for workers; return for how long, in seconds, if the wait was reported."""
+        began_s = time.monotonic()
+        report_s, is_reported, reported = began_s + NOTE_AFTER_S, False, None
+        while not gang.ready(_POLL_S):
             self._poll()
-            if time.monotonic() >= deadline_s:
-                return False
-        return True
+            if time.monotonic() < report_s:
+                continue
+            report_s = time.monotonic() + NOTE_AFTER_S
+            found = obstacle(self._request.run_id)
+            is_news = not is_reported if found is None else not found.is_like(reported)
+            if is_news:
+                is_reported, reported = True, found
+                why = "none is free yet" if found is None else str(found)
+                self._sink(Noted(level="info", message=write_waiting_note(_WORKERS, why)))
+        return time.monotonic() - began_s if is_reported else None
+
+    @contextlib.contextmanager
+    def _clock_stopped(self) -> Iterator[None]:
+        self._waits_since_s = time.monotonic()
+        try:
+            yield
+        finally:
+            self._waited_s += time.monotonic() - self._waits_since_s
+            self._waits_since_s = None

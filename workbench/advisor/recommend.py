@@ -131,6 +131,12 @@ class Advisor:
         self._bench, self._around = bench, around
         self._goal: Goal = goal
         self._budget_s, self._sink, self._clock = budget_s, sink, clock
+        self._began_s: float | None = None
+
+    @property
+    def is_late(self) -> bool:
+        """Whether the time for the advice has run out, which stands still while it waits for workers."""
+        return self._began_s is not None and self._clock() - self._began_s > self._budget_s
 
     def advise(self, *, with_race: bool = True) -> Advice:
         """Find the advice.
@@ -142,6 +148,7 @@ class Advisor:
             ExperimentError: If nothing that is allowed fits or can be trained, or nothing measures the goal.
         """
         began_s, around = self._clock(), self._around
+        self._began_s = began_s
         measurer = PlanMeasurer(
             self._experiment, self._bench, around, self._budget_s,
             longest_s=_SURVEY_PART * self._budget_s, measures_power=self._goal == "energy", clock=self._clock,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,8 +18,7 @@ from workbench.cli.options import (
 )
 from workbench.cli.output import echo, print_json, print_note
 from workbench.errors import DataError
-from workbench.formatting import duration_argument_s
-from workbench.runs.event_lines import measurement_line
+from workbench.runs.event_lines import advice_line
 
 if TYPE_CHECKING:
     from workbench.events import CandidateTried, Event
@@ -31,7 +29,8 @@ if TYPE_CHECKING:
 @click.option("--objective", type=click.Choice(["time", "money", "energy", "throughput"]), default="time",
               show_default=True, help="Optimize the plan for this objective.")  # fmt: skip
 @click.option("--time", "time_limit", metavar="DURATION", default="1m", show_default=True,
-              help="Measure for this long, such as 5m; what is always measured may take longer.")  # fmt: skip
+              help="Measure for this long, such as 5m; what is always measured may take longer. Waiting for "
+                   "workers that other runs hold does not count.")  # fmt: skip
 @click.option("--set", "assignments", multiple=True, metavar="NAME=VALUE",
               help="Change a setting by its dotted path; the value is YAML.")  # fmt: skip
 @click.option("--write", "target", type=click.Path(path_type=Path), metavar="FILE",
@@ -65,7 +64,7 @@ def advise(
     try:
         advice = runs.advise(
             experiment, objective=objective, time=time_limit, store=open_store(), address=address,  # type: ignore[arg-type]
-            listener=MeasurementPrinter(time_limit),
+            listener=MeasurementPrinter(),
         )  # fmt: skip
     except KeyboardInterrupt:
         print_note("stopped; the measurements are kept, and the next advise uses them")
@@ -83,32 +82,18 @@ def advise(
 
 
 class MeasurementPrinter:
-    """Prints measurements on stderr as they come; of candidates, only those faster than all before.
+    """Prints measurements and notes on stderr; of candidates, only those faster than all before."""
 
-    Once the time limit is over, that is noted, too.
-    """
-
-    def __init__(self, time_limit: str) -> None:
+    def __init__(self) -> None:
         self._best_s: float | None = None
-        self._time_limit = time_limit
-        self._until_s = time.monotonic() + duration_argument_s(time_limit, field="--time")
-        self._is_late = False
 
     def __call__(self, event: Event) -> None:
         """Print an event; others than measurements and notes are left out."""
-        from workbench.events import CandidateTried, Noted
+        from workbench.events import CandidateTried
 
-        if not self._is_late and time.monotonic() > self._until_s:
-            self._is_late = True
-            print_note(
-                f"the {self._time_limit} of --time are over; what is under way, or always measured, goes on"
-            )
-        if isinstance(event, Noted):
-            print_note(event.message)
         if isinstance(event, CandidateTried) and not self._is_fastest(event):
             return
-        line = measurement_line(event)
-        if line is not None:
+        if (line := advice_line(event)) is not None:
             print_note(line)
 
     def _is_fastest(self, event: CandidateTried) -> bool:

@@ -165,11 +165,10 @@ def _advice(context: QueryContext, arguments: Arguments, report: Report) -> Advi
 
 def _measure(context: QueryContext, arguments: Arguments, report: Report) -> None:
     from workbench.events import Event
-    from workbench.runs.event_lines import measurement_line
+    from workbench.runs.event_lines import advice_line
 
     def on_event(event: Event) -> None:
-        line = measurement_line(event)
-        if line is not None:
+        if (line := advice_line(event)) is not None:
             report(line)
 
     context.advice_id = None

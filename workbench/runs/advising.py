@@ -12,10 +12,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import ArgumentError, StoreUnavailableError
-from workbench.events import AdviceGiven, AdviceRequested, CommandHandled, Event, RunStateChanged, Sink
+from workbench.events import (
+    AdviceGiven,
+    AdviceRequested,
+    CommandHandled,
+    Event,
+    Noted,
+    RunStateChanged,
+    Sink,
+)
 from workbench.experiment import Experiment
-from workbench.formatting import duration_argument_s
-from workbench.runs.event_lines import measurement_line
+from workbench.formatting import duration_argument_s, format_duration
+from workbench.runs.event_lines import advice_line
 from workbench.runs.experiment_file import read_experiment
 from workbench.runs.handle import Run, open_store
 from workbench.runs.interruption import ended_like_interrupted
@@ -24,6 +32,7 @@ from workbench.store import Command, RunWriter, Store
 
 if TYPE_CHECKING:
     from workbench.advisor.advice import Advice, Goal
+    from workbench.advisor.recommend import Advisor
 
 DEFAULT_TIME_S = 60.0
 _OBJECTIVES = ("time", "money", "energy", "throughput")
@@ -47,6 +56,7 @@ def advise(
         objective: What to optimise: the time to the target, its cost in worker time, its energy, or the
             throughput in samples per second.
         time: The time limit in seconds, or a duration such as 5m; a measurement in progress is finished.
+            While other runs hold all workers, the advice waits, and its time does not run.
         store: The store for measurements and advice; None for the one that WORKBENCH_STORE names, or else
             the user's default store.
         address: The Ray cluster; None for the local one, which is started if none is running.
@@ -99,7 +109,7 @@ def _shown(run: Run) -> Iterator[Sink]:
 
     def receive(event: Event) -> None:
         nonlocal latest
-        latest = measurement_line(event) or latest
+        latest = advice_line(event) or latest
         show_progress(None)
 
     with waiting_for(run, lambda: latest) as show_progress:
@@ -136,6 +146,16 @@ def _advise(run: Run, writer: RunWriter, objective: Goal, budget_s: float, liste
             if stops:
                 raise KeyboardInterrupt
 
+    is_late_noted = False
+
+    def look_around(advisor: Advisor) -> None:
+        nonlocal is_late_noted
+        handle_commands()
+        if advisor.is_late and not is_late_noted:
+            is_late_noted = True
+            over = f"the {format_duration(budget_s)} for this advice are over"
+            store(Noted(level="info", message=f"{over}; what is under way, or always measured, goes on"))
+
     versions = {name: importlib.metadata.version(name) for name in _VERSIONED}
     request = AdviceRequested(objective=objective, host=socket.gethostname(), versions=versions)
     store(request, RunStateChanged(state="running"))
@@ -143,10 +163,15 @@ def _advise(run: Run, writer: RunWriter, objective: Goal, budget_s: float, liste
         from workbench.advisor.recommend import advisor_for
 
         with ended_like_interrupted():
-            advice = advisor_for(
-                run.store, run.run_id, objective=objective, budget_s=budget_s, sink=on_event,
-                poll=handle_commands,
-            ).advise()  # fmt: skip
+            advisor = advisor_for(
+                run.store,
+                run.run_id,
+                objective=objective,
+                budget_s=budget_s,
+                sink=on_event,
+                poll=lambda: look_around(advisor),
+            )
+            advice = advisor.advise()
     except KeyboardInterrupt:
         store(RunStateChanged(state="stopped", reason="person"))
         raise

@@ -71,6 +71,11 @@ def measurement_line(event: Event) -> str | None:
             return None
 
 
+def advice_line(event: Event) -> str | None:
+    """Return the line of a measurement for advice, or of a note, such as what the advice waits for."""
+    return event.message if isinstance(event, Noted) else measurement_line(event)
+
+
 class Narrator:
     """Describes the events of a run; it keeps track of the best trial, so it must receive every event."""
 

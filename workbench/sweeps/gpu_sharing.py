@@ -100,7 +100,7 @@ def _measure(
     """Measure copies beside each other; return also the peak memory of the largest training."""
     experiment = ledger.history.in_force
     around = measurement_context_of(store, ledger.run_id, experiment)
-    setting, longest_s, began_s = around.setting, experiment.budget.time, time.monotonic()
+    setting, longest_s = around.setting, experiment.budget.time
     highest = min(most, MAX_PER_GPU)
     # Workers with the smallest part of a GPU serve for every number: others would be started for each.
     smallest = capacity_of(experiment.replace(resources={"per_gpu": highest}), cluster_inventory())
@@ -120,6 +120,7 @@ def _measure(
         return Copies(found.samples_per_s, found.message)
 
     bench_of(highest).start_workers(highest)
+    began_s = time.monotonic()  # other runs may have held all workers until now
     peak_bytes = None
     total_bytes = around.limit_bytes
     if around.on_gpu and total_bytes is not None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -129,13 +128,14 @@ def measure_before_trials(store: Store, ledger: Ledger, poll: Callable[[], None]
         return None
     if ledger.history.trials:
         return read_advised_plans(store, ledger)
-    question, began_s, budget_s = _question(experiment), time.monotonic(), experiment.budget.time
+    question, budget_s = _question(experiment), experiment.budget.time
     measuring_s = _MAX_MEASURING_S if budget_s is None else min(_MAX_MEASURING_S, _PART * budget_s)
     around = measurement_context_of(store, ledger.run_id, question)
     num_places = around.capacity.num_workers
     bench = bench_for(store, ledger.run_id, question, around, ledger.record, poll)
+    began_s = bench.clock_s()
     try:
-        measurer = PlanMeasurer(question, bench, around, measuring_s)
+        measurer = PlanMeasurer(question, bench, around, measuring_s, clock=bench.clock_s)
         measurer.measure_plans()
         time_closest_again(measurer, "time", around.noise_scale)
         usual = measurer.fastest_plans("time", around.noise_scale)
@@ -168,7 +168,7 @@ def measure_before_trials(store: Store, ledger: Ledger, poll: Callable[[], None]
             placement=measurer.placement,
             num_known=len(around.known),
             num_measured=measurer.num_measured,
-            cost_s=time.monotonic() - began_s,
+            cost_s=bench.clock_s() - began_s,
             placements_s=measurer.placements_s,
         )
     )

@@ -37,11 +37,6 @@ class Waiting:
         elif now_s >= self._report_s:
             self._report_s = now_s + REPORT_AFTER_S
             found = obstacle(self._ledger.run_id)
-            if found is not None and not _is_like(found, self._reported):
+            if found is not None and not found.is_like(self._reported):
                 self._reported = found
                 self._ledger.record(Noted(level="info", message=write_waiting_note("workers", str(found))))
-
-
-def _is_like(found: Obstacle, reported: Obstacle | None) -> bool:
-    """Return whether it was reported already; what others hold changes with each of their trials."""
-    return reported is not None and (found.num_ahead, found.missing) == (reported.num_ahead, reported.missing)

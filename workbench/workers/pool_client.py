@@ -95,6 +95,13 @@ class Obstacle:
     missing: tuple[str, ...]
     holders: tuple[str, ...]
 
+    def is_like(self, reported: Obstacle | None) -> bool:
+        """Return whether it was reported already; what others hold changes with each of their trials."""
+        return reported is not None and (self.num_ahead, self.missing) == (
+            reported.num_ahead,
+            reported.missing,
+        )
+
     def __str__(self) -> str:
         parts = [*self.holders, *self.missing]
         if self.num_ahead:
