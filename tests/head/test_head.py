@@ -21,6 +21,13 @@ from workbench.head import attachment, local_head
 
 pytestmark = pytest.mark.ray
 
+STAY_CONNECTED = """
+import socket, sys, time
+host, port = sys.argv[1].split(":")
+kept = socket.create_connection((host, int(port)))
+print("connected", flush=True)
+time.sleep(600)
+"""
 CONNECT = """
 from workbench.head import attachment, local_head
 attachment.connect(num_cpus=1)
@@ -285,7 +292,7 @@ def test_knowing_the_head_needs_no_ray(ray_head):
     assert run_python(code, ray_head).split() == ["2.0", "False"]
 
 
-def test_a_head_whose_folder_was_cleaned_is_replaced_unless_a_run_lives_in_it(
+def test_a_head_whose_folder_was_cleaned_is_replaced_unless_something_lives_in_it(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, pid = run_python(CONNECT, home).split()
@@ -300,6 +307,20 @@ def test_a_head_whose_folder_was_cleaned_is_replaced_unless_a_run_lives_in_it(
         with pytest.raises(RunError, match=r"was cleaned: .*, and a run lives in it"):
             attachment._attach_or_start(local_head.head_files(), [])
     assert psutil.pid_exists(int(pid))
+
+    # Advice has no driver in the head: the process that asked for it is attached from outside.
+    with subprocess.Popen(
+        [sys.executable, "-c", STAY_CONNECTED, status.address], stdout=subprocess.PIPE, text=True
+    ) as attached:
+        assert attached.stdout is not None
+        assert attached.stdout.readline() == "connected\n"
+        try:
+            with pytest.raises(RunError, match=rf"and process {attached.pid} \(.*\) is attached to it"):
+                attachment._attach_or_start(local_head.head_files(), [])
+        finally:
+            attached.kill()
+    assert psutil.pid_exists(int(pid))
+    assert local_head.find_tenant(status) is None
 
     finished = subprocess.run(
         [sys.executable, "-c", CONNECT], capture_output=True, text=True, timeout=240, check=True

@@ -309,9 +309,9 @@ def _check_ray() -> list[Finding]:
         return [Finding("ray head", "missing", "not running; a sweep starts it")]
     if local_head.is_cleaned(found.temp_dir):
         text = f"its folder, {found.temp_dir}, was cleaned: no process can attach to it"
-        if local_head.drives_a_run(found.pid):
-            shut = command_line("shutdown")
-            return [Finding("ray head", "broken", f"{text}; a run lives in it", f"Wait for it, or: {shut}")]
+        if (tenant := local_head.find_tenant(found)) is not None:
+            fix = f"{tenant.ways_out}: {command_line('shutdown')}"
+            return [Finding("ray head", "broken", f"{text}; {tenant.sentence}", fix)]
         return [Finding("ray head", "notable", text, "The next run replaces it by a new head.")]
     idle = "in use" if found.idle_s < 60 else f"idle for {format_duration(found.idle_s)}"
     return [

@@ -171,12 +171,12 @@ def _attach_or_start(files: HeadFiles, arguments: list[str]) -> bool:
 
 
 def _end_cleaned(head: local_head.HeadStatus) -> None:
-    """End a head that nothing can attach to any more, unless a run lives in it, and say so."""
+    """End a head that nothing can attach to any more, unless something lives in it, and say so."""
     problem = f"the folder of the local Ray head, {head.temp_dir}, was cleaned: no process can attach to it"
-    if local_head.drives_a_run(head.pid):
+    if (tenant := local_head.find_tenant(head)) is not None:
         raise RunError(
-            f"{problem}, and a run lives in it",
-            next_step=suggest("shutdown", lead="Wait for the run to end, or, to resume it on a new head"),
+            f"{problem}, and {tenant.sentence}",
+            next_step=suggest("shutdown", lead=tenant.ways_out),
         )
     sys.stderr.write(f"{problem}. A new head replaces it.\n")
     local_head.end_keeper(head.pid)

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,9 @@ _SOCKETS = ("raylet", "plasma_store")
 """What a process that attaches connects to."""
 _DRIVER_TITLE = "ray::DriverActor"
 """How Ray titles the process of a driver."""
+_DETACHED_TITLES = ("ray::JobSupervisor", "ray::ServeController", "ray::ServeReplica")
+"""How it titles others that work for nobody who is attached: submitted jobs and deployments."""
+_WAIT = "Wait for that process to end, or, to end it together with the head"
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,16 @@ class HeadStatus:
     num_cpus: float
     num_gpus: float
     log: str
+
+
+@dataclass(frozen=True)
+class Tenant:
+    """What lives in a head, and would end with it."""
+
+    sentence: str
+    """Such as "a run lives in it"."""
+    ways_out: str
+    """What can be done, the last part of which is to end the head."""
 
 
 def token_path() -> Path:
@@ -178,18 +192,46 @@ def is_cleaned(temp_dir: str) -> bool:
     return not all(any(name.startswith(needed) for name in names) for needed in _SOCKETS)
 
 
-def drives_a_run(keeper_pid: int) -> bool:
-    """Return whether the driver of a run is a process of a head.
+def find_tenant(head: HeadStatus) -> Tenant | None:
+    """Return what would end with a head: a run, or a process that is attached, such as advice in progress.
 
     Args:
-        keeper_pid: The keeper of the head.
+        head: The head.
+
+    Returns:
+        One of them; None where nothing lives in the head.
     """
+    try:
+        below = psutil.Process(head.pid).children(recursive=True)
+    except psutil.Error:
+        return None
+    titles = [_title(process) for process in below]
+    if any(title.startswith(_DRIVER_TITLE) for title in titles):
+        return Tenant("a run lives in it", "Wait for the run to end, or, to resume it on a new head")
+    for process, title in zip(below, titles, strict=True):
+        if title.startswith(_DETACHED_TITLES):
+            return Tenant(f"its process {process.pid} ({title}) is at work", _WAIT)
+    for process in _attached_to(head, {head.pid, os.getpid(), *(process.pid for process in below)}):
+        return Tenant(f"process {process.pid} ({process.name()}) is attached to it", _WAIT)
+    return None
+
+
+def _attached_to(head: HeadStatus, but: Collection[int]) -> Iterator[psutil.Process]:
+    """Yield the processes of this user, but some, that are connected to a head."""
+    for process in psutil.process_iter():
+        if process.pid in but:
+            continue
+        with contextlib.suppress(psutil.Error):
+            peers = [connection.raddr for connection in process.net_connections("tcp") if connection.raddr]
+            if any(f"{peer.ip.removeprefix('::ffff:')}:{peer.port}" == head.address for peer in peers):
+                yield process
+
+
+def _title(process: psutil.Process) -> str:
+    """Return the first word of a command line, in which Ray writes what a process does."""
     with contextlib.suppress(psutil.Error):
-        for process in psutil.Process(keeper_pid).children(recursive=True):
-            with contextlib.suppress(psutil.Error):
-                if any(word.startswith(_DRIVER_TITLE) for word in process.cmdline()[:1]):
-                    return True
-    return False
+        return next(iter(process.cmdline()), "")
+    return ""
 
 
 def record_of_head_of(pid: int) -> dict[str, Any] | None:
