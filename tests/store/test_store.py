@@ -39,8 +39,10 @@ from workbench.outside_text import storable, storable_name
 from workbench.store import RunWriter, Store
 from workbench.store import rows as rows_module
 from workbench.store.labels import change_tags, write_notes
+from workbench.store.owner_process import describe_process
 from workbench.store.rows import to_run
 from workbench.store.run_ids import can_name_run, make_run_id
+from workbench.store.tables import runs
 
 
 def make_experiment(name: str = "Digits convnet", **fields: object) -> Experiment:
@@ -84,9 +86,18 @@ def test_a_silent_driver_of_another_machine_is_lost_two_minutes_after_its_lease(
     assert to_run(left, left.heartbeat_unix_s + 16.0).state == "lost", "it left its run"
 
 
-def test_a_new_run_that_no_driver_takes_is_lost(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_run_that_no_driver_takes_is_lost_once_its_creator_has_ended(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run_id = store.create_run(make_experiment())
     monkeypatch.setattr(rows_module, "START_PATIENCE_S", -1.0)
+    assert store.run(run_id).state == "waiting", "this process may be starting its driver, which takes long"
+    with subprocess.Popen(["sleep", "60"]) as creator:
+        described = describe_process(creator.pid)
+        creator.kill()
+    ended = {"owner_pid": creator.pid, "owner_process": described}
+    with store._engine.begin() as connection:
+        connection.execute(runs.update().where(runs.c.run_id == run_id).values(ended))
     assert store.run(run_id).state == "lost"
     assert list(store.follow(run_id)) == []
 

@@ -14,8 +14,8 @@ from workbench.store.owner_process import is_alive
 _DRIVEN_STATES = ("running", "stopping", "waiting")
 SILENCE_PATIENCE_S = 120.0
 """How long after its lease has expired a driver whose process cannot be seen may be silent."""
-START_PATIENCE_S = 120.0
-"""How long a new run may wait for its first driver."""
+START_PATIENCE_S = 330.0
+"""How long a new run whose creator has ended, or cannot be seen, may wait for its first driver."""
 EventRow = tuple[int, str, int | None, float, str]
 """seq, type, trial, time in Unix seconds, payload as JSON text."""
 
@@ -53,6 +53,8 @@ class RunRow:
     silent_s: float | None = None
     """Seconds since the last sign of its driver, where its lease has expired and it is not known to be gone;
     None otherwise."""
+    was_left: bool = False
+    """Whether its driver gave it back before it ended, so that no other one comes by itself."""
 
 
 class StoredEvent(NamedTuple):
@@ -89,17 +91,23 @@ def to_run(
         if since_s > row.lease_timeout_s and not was_renewed:
             silent_s = since_s
             state = "lost" if _is_gone(row, since_s) else state
-    elif state == "waiting" and now_unix_s - row.created_unix_s > START_PATIENCE_S:
+    elif state == "waiting" and now_unix_s - row.created_unix_s > START_PATIENCE_S and not _is_created(row):
         state = "lost"  # its creator ended before a driver took it
     return RunRow(
         run_id=row.run_id, name=row.name, state=state, experiment_hash=row.experiment_hash,
         created_unix_s=row.created_unix_s, changed_unix_s=row.changed_unix_s, last_seq=row.last_seq,
-        owner=None if row.owner_pid is None else Owner(row.owner_pid, row.owner_host),
+        owner=None if row.heartbeat_unix_s is None else Owner(row.owner_pid, row.owner_host),
         heartbeat_unix_s=row.heartbeat_unix_s, tags=tuple(json.loads(row.tags or "[]")),
         notes=row.notes or "", pinned=row.pinned_unix_s is not None,
         archived=row.archived_unix_s is not None, chosen_trial=row.chosen_trial,
         silent_s=None if state == "lost" else silent_s,
+        was_left=state == "lost" and row.lease_token is None,
     )  # fmt: skip
+
+
+def _is_created(row: Any) -> bool:
+    """Return whether the process lives that created a run without a driver so far: it may be starting one."""
+    return row.owner_pid is not None and bool(is_alive(row.owner_pid, row.owner_host, row.owner_process))
 
 
 def _is_gone(row: Any, since_s: float) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import socket
 import time
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ from workbench.outside_text import storable_name
 from workbench.store.connection import Database, connect, translated
 from workbench.store.notifications import Notifications
 from workbench.store.objects import read_objects, write_objects
+from workbench.store.owner_process import describe_process
 from workbench.store.renewals import Renewals
 from workbench.store.rows import RunRow, to_run
 from workbench.store.run_ids import NEWEST, check_run_id, count_ticks, hint, make_run_id
@@ -128,6 +130,9 @@ class RunCatalogue:
             "name": experiment.name, "experiment": write_stored(experiment),
             "experiment_hash": experiment.hash(), "created_unix_s": now, "state": "waiting",
             "changed_unix_s": now, "last_seq": 0, "last_command": 0,
+            # Until a driver takes it: while its creator lives, it is not lost.
+            "owner_pid": os.getpid(), "owner_host": socket.gethostname(),
+            "owner_process": describe_process(os.getpid()),
         }  # fmt: skip
         self.artifacts.claim()
         while True:
