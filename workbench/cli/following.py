@@ -37,7 +37,9 @@ from workbench.runs.descriptions import (
     log_file,
 )
 from workbench.runs.interruption import ended_like_interrupted
+from workbench.runs.next_driver import NextDriver
 from workbench.runs.other_spaces import how_to_widen
+from workbench.runs.progress import note_sign
 from workbench.runs.waiting_view import ANSWERS_AGAIN, describe_silence
 from workbench.store.store import LEASE_TIMEOUT_S
 
@@ -52,8 +54,6 @@ _POLL_S = 0.1
 _CHUNK_EVENTS = 2000
 _STORE_PATIENCE_S = 60.0
 _DRIVER_PATIENCE_S = 120.0
-_NEXT_DRIVER_PATIENCE_S = 60.0
-"""On a busy machine Ray needs longer to start the next driver than the lease of the last one lasts."""
 _HEAD_EVERY_S = 1.0
 _MAX_FAILURES = 3
 
@@ -249,14 +249,15 @@ def _watch(
     is_over: Callable[[], bool],
 ) -> RunState:  # fmt: skip
     cursor, began_s, read_s = 0, time.monotonic(), time.monotonic()
-    driven, head = driver_after is None, _DriversHead(run, history)
+    driven, head, next_driver = driver_after is None, _DriversHead(run, history), NextDriver()
     is_silent = False
     while True:
         try:
             # Read the state first: a run that has ended by then adds no events afterwards.
             is_last, row = is_over(), run.row
             state = row.state
-            stored = run.store.events(run.run_id, after=cursor, limit=_CHUNK_EVENTS)
+            has_news = row.last_seq > cursor
+            stored = run.store.events(run.run_id, after=cursor, limit=_CHUNK_EVENTS) if has_news else []
         except StoreUnavailableError as error:
             if time.monotonic() - read_s > _STORE_PATIENCE_S:
                 raise
@@ -264,6 +265,7 @@ def _watch(
             time.sleep(1.0)
             continue
         read_s = time.monotonic()
+        note_sign(row, history)
         is_behind = len(stored) == _CHUNK_EVENTS and stored[-1].seq < row.last_seq
         history.reading = Reading(stored[-1].seq, row.last_seq) if is_behind else None
         for seq, event in stored:
@@ -279,9 +281,11 @@ def _watch(
             view.show(Noted(level="info", message=ANSWERS_AGAIN))
         is_silent = silence is not None
         view.refresh(state)
+        is_lost = not next_driver.is_awaited(row) and state == "lost"
         if stored:
+            if not is_behind and state not in FINISHED_RUN_STATES:
+                news.wait(_POLL_S)  # else each event of a busy run would cost a look at the store
             continue
-        is_lost = state == "lost" and not head.awaits_driver()
         if is_last or (driven and (state in FINISHED_RUN_STATES or is_lost)):
             return state
         if not driven and time.monotonic() - began_s > _DRIVER_PATIENCE_S:
@@ -300,14 +304,6 @@ class _DriversHead:
         self._driver: DriverStarted | None = None
         self._record: dict[str, Any] | None = None
         self._next_s = 0.0
-        self._awaited: tuple[dict[str, Any], float] | None = None  # where a driver comes back, and until when
-
-    def awaits_driver(self) -> bool:
-        """Return whether Ray may still start another driver in place of one that was killed."""
-        if self._awaited is None or self._history.drivers[-1] is not self._driver:
-            return False
-        head, until_s = self._awaited
-        return time.monotonic() < until_s and local_head.is_intact(head)
 
     def describe_loss(self) -> Noted | None:
         """Return once that the head or the driver has ended; nobody can store that."""
@@ -322,7 +318,7 @@ class _DriversHead:
         if self._record is None or self._driver is None:
             return None
         if local_head.is_intact(self._record):
-            return self._describe_lost_driver(self._driver, self._record)
+            return self._describe_lost_driver(self._driver)
         self._record = None
         message = (
             "the local Ray head has ended, and the driver and all workers of this run end with it; what they "
@@ -331,10 +327,9 @@ class _DriversHead:
         )
         return Noted(level="warning", message=message)
 
-    def _describe_lost_driver(self, driver: DriverStarted, head: dict[str, Any]) -> Noted | None:
+    def _describe_lost_driver(self, driver: DriverStarted) -> Noted | None:
         if psutil.pid_exists(driver.pid) or self._run.state in FINISHED_RUN_STATES:
             return None
-        self._awaited = head, time.monotonic() + _NEXT_DRIVER_PATIENCE_S
         self._record = None  # until the next one has started
         message = (
             f"the driver's process {driver.pid} has ended; Ray starts another one, which takes some seconds "

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from workbench.store import RunRow
 
 REFRESH_S = 0.25
+_QUIET_REFRESH_S = 1.0
+"""How often the table is drawn while nothing happens but that time passes: drawing many trials takes long."""
 _LINES_AROUND_TABLE = 8
 _MIN_ROWS = 3
 _MAX_SHOWN_TRIALS = 12
@@ -148,11 +150,13 @@ class LiveView:
         self._live.start()
         self._since_unix_s = time.time()
         self._drawn_s = float("-inf")
+        self._has_news = True
 
     def show(self, event: Event) -> None:
         """Print the line of a new event; running trials are in the table."""
         from rich.text import Text
 
+        self._has_news = True
         line = self._narrator.line_of(event)
         is_old = event.time_unix_s < self._since_unix_s - self._history.clock_ahead_s
         if line is None or isinstance(event, TrialStarted) or is_old or self._is_one_of_many(event, line):
@@ -177,10 +181,10 @@ class LiveView:
         return isinstance(event, TrialEnded) and event.state != "failed" and "(best so far)" not in line
 
     def refresh(self, state: RunState) -> None:
-        """Redraw, at most four times a second."""
+        """Redraw, at most four times a second, and less often while nothing happens."""
         now_s = time.monotonic()
-        if now_s - self._drawn_s >= REFRESH_S:
-            self._drawn_s = now_s
+        if now_s - self._drawn_s >= (REFRESH_S if self._has_news else _QUIET_REFRESH_S):
+            self._drawn_s, self._has_news = now_s, False
             self._live.update(self._draw(state), refresh=True)
 
     def close(self) -> None:

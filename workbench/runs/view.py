@@ -28,13 +28,15 @@ from workbench.history.choices import chosen_by_hand, chosen_or_best, describe_c
 from workbench.history.failures import began_nothing
 from workbench.runs.descriptions import attachment_file, has_nothing_left, how_to_extend
 from workbench.runs.energy import RunEnergy, energy_of
-from workbench.runs.event_lines import MEASUREMENT_TYPES, measurement_line
+from workbench.runs.event_lines import MEASUREMENT_TYPES, advice_line
+from workbench.runs.next_driver import AWAITED, NextDriver
 from workbench.runs.notebook_output import bundle, snapshot
+from workbench.runs.progress import note_sign
 from workbench.runs.replay_comparison import Comparison, compare
 from workbench.runs.waiting_view import describe_silence, is_shown_in_this_cell, waiting_for
 from workbench.store import RunRow, Store
 from workbench.store.blocks import read_block
-from workbench.workers.waiting_note import read_waiting_note
+from workbench.workers.waiting_note import ends_waiting, read_waiting_note
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -131,8 +133,12 @@ class RunView:
             return None
         seq, reason_found = 0, None
         for stored in self.store.events(self.run_id, types=["noted"]):
-            if isinstance(stored.event, Noted) and (reason := read_waiting_note(stored.event.message)):
+            if not isinstance(stored.event, Noted):
+                continue
+            if (reason := read_waiting_note(stored.event.message)) is not None:
                 seq, reason_found = stored.seq, reason
+            elif ends_waiting(stored.event.message):
+                reason_found = None
         over = ["driver_started", "trial_started", "run_state_changed"]
         if reason_found is None or self.store.events(self.run_id, after=seq, types=over, limit=1):
             return None
@@ -144,7 +150,7 @@ class RunView:
         if self.state != "running" or self.store.events(self.run_id, types=["trial_proposed"], limit=1):
             return None
         lines = [
-            stored.event.message if isinstance(stored.event, Noted) else measurement_line(stored.event)
+            advice_line(stored.event)
             for stored in self.store.events(self.run_id, types=["noted", *MEASUREMENT_TYPES])
         ]
         return next((line for line in reversed(lines) if line and read_waiting_note(line) is None), None)
@@ -171,7 +177,9 @@ class RunView:
         with self._lock:
             if self._history is None:
                 self._history = History(self.experiment)
-            self._history.chosen_trial = self.row.chosen_trial
+            row = self.row
+            self._history.chosen_trial = row.chosen_trial
+            note_sign(row, self._history)
             self._apply_blocks(self._history)
             for chunk in self.store.event_rows(self.run_id, after=self._cursor):
                 for row in chunk:
@@ -266,7 +274,7 @@ class RunView:
             return self._await_end(timeout_s, show_progress)
 
     def _await_end(self, timeout_s: float | None, show_progress: Callable[[str | None], None]) -> Self:
-        read_s = time.monotonic()
+        read_s, next_driver = time.monotonic(), NextDriver()
         until = None if timeout_s is None else read_s + timeout_s
         while True:
             try:
@@ -278,8 +286,10 @@ class RunView:
                 time.sleep(POLL_S)
                 continue
             read_s, state = time.monotonic(), row.state
-            show_progress(describe_silence(row))
-            if state in ("failed", "lost"):
+            is_awaited = next_driver.is_awaited(row)
+            is_lost = state == "lost" and not is_awaited
+            show_progress(AWAITED if is_awaited else describe_silence(row))
+            if state == "failed" or is_lost:
                 message = self.history.message
                 raise RunError(
                     f"run {self.run_id} {'was lost: its driver is gone' if state == 'lost' else 'failed'}"
