@@ -12,7 +12,7 @@ from unittest.mock import create_autospec
 import click
 import pytest
 
-from workbench.actions import ACTIONS, action_of, command_words, snippet_of, suggest
+from workbench.actions import ACTIONS, Standing, action_of, command_words, snippet_of, suggest
 from workbench.cli.entry import group
 from workbench.cli.options import read_settings
 from workbench.experiment import Experiment
@@ -99,3 +99,19 @@ def test_a_sweep_without_a_file_repeats_the_run_that_it_learns_from() -> None:
     assert first == "from workbench.runs import change_experiment"
     changed = "change_experiment(wb.attach('r-1').experiment, {'training.epochs': 2})".replace("'", '"')
     assert second == f'wb.sweep({changed}, warm_start=["r-1"])'
+
+
+@pytest.mark.parametrize(
+    ("standing", "is_possible"),
+    [
+        (Standing(state="running"), False),
+        (Standing(state="running", is_silent=True), True),
+        (Standing(state="running", is_silent=True, is_advice=True), False),
+        (Standing(state="lost"), True),
+        (Standing(state="complete"), False),
+    ],
+)
+def test_a_run_whose_driver_gives_no_sign_can_be_given_another(standing: Standing, is_possible: bool) -> None:
+    for_run = ACTIONS["resume"].for_run
+    assert for_run is not None
+    assert for_run(standing) is is_possible

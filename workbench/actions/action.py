@@ -31,6 +31,8 @@ class Standing:
     """Whether a trial of the run was chosen by hand; of a trial, whether it is this one."""
     can_be_chosen: bool = False
     trial_state: TrialState | None = None
+    is_silent: bool = False
+    """Whether its driver has given no sign since its lease expired, and is not known to be gone."""
 
     @property
     def is_alive(self) -> bool:

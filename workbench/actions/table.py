@@ -155,7 +155,9 @@ _DECLARED = (
         "process",
         explanation="It continues with the experiment and the code with which it began. For a corrected "
         "experiment, start a new run.", arguments=(_CODE,),
-        for_run=lambda run: run.state in _INTERRUPTED and run.is_sweep and not run.has_nothing_left,
+        for_run=lambda run: (run.state in _INTERRUPTED or run.is_silent)
+        and run.is_sweep
+        and not run.has_nothing_left,
         asks_first=True, may_launch=True, detaches=True, answer="the run continues",
         examples=("workbench resume last", "workbench resume last --code current"),
     ),

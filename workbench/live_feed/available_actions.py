@@ -28,7 +28,7 @@ def offers_of_run(row: RunRow, history: History, *, is_advice: bool) -> tuple[Of
         state=row.state, is_advice=is_advice, is_replay=history.replay_of is not None,
         num_trials=len(history.trials), has_best=best is not None, has_nothing_left=has_nothing_left(history),
         pinned=row.pinned, archived=row.archived, has_choice=chosen_by_hand(history) is not None,
-        trains_model=_trains_models(history),
+        trains_model=_trains_models(history), is_silent=row.silent_s is not None,
     )  # fmt: skip
     labels = {"name": row.name, "notes": row.notes}
     return tuple(
