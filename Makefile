@@ -102,6 +102,9 @@ faults: env  ## Use thousands of wrong inputs, kill every process during sweeps,
 	$(BIN)/python -m tests.faults code
 	$(BIN)/python -m tests.faults exports
 	$(BIN)/python -m tests.faults connections
+	$(BIN)/python -m tests.faults head_folder
+	$(BIN)/python -m tests.faults stopped
+	$(BIN)/python -m tests.faults busy
 	$(BIN)/python -m tests.faults endurance
 
 bench: env  ## Measure the workbench and its rivals side by side; results go to tests/benchmarks/results.

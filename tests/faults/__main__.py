@@ -13,7 +13,8 @@ commands and runs at once), `leases` (frozen writers and clocks that jump), `dam
 rot), `input` (hostile input), `endurance` (10,000 trials, 50 browsers), `tiers` (devices, edges and clouds
 that are lost under requests), `code` (edited during a run),
 `exports` (killed while they replace a bundle), `connections` (4,300 that ask
-a server for nothing).
+a server for nothing), `head_folder` (cleaned under a living head), `stopped` (processes that stop for 30 s),
+`busy` (30 runs at a load of 40).
 """
 
 from __future__ import annotations
@@ -43,6 +44,9 @@ OTHERS = {
     "code": "tests.faults.code_edits",
     "exports": "tests.faults.exports",
     "connections": "tests.faults.connections",
+    "head_folder": "tests.faults.head_folder",
+    "stopped": "tests.faults.stopped",
+    "busy": "tests.faults.busy",
 }
 HOUSES = {"machine": House, "cluster": ClusterHouse, "clock": ClockHouse, "storage": StorageHouse}
 ROUNDS = {"machine": 96, "cluster": 36, "clock": 24, "storage": 40}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from typing import Any
 
 import psutil
 
+from workbench.experiment import Experiment
 from workbench.store import Store
 from workbench.store.store import LEASE_TIMEOUT_S
 
@@ -101,7 +103,7 @@ class House:
     def strike(self, victim: str, target: Any) -> Callable[[], None] | None:
         """Let a fault happen to what `find` returned; return how it passes, if it does."""
         if victim == REPLACED or victim.startswith(_FROZEN):
-            return _freeze(target)
+            return freeze(target)
         for process in target if isinstance(target, list) else [target]:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.send_signal(signal.SIGKILL)
@@ -170,6 +172,16 @@ class House:
         return [] if record is None else [record["temp_dir"]]
 
 
+def write_experiment(house: House, fields: dict[str, Any]) -> Path:
+    """Write an experiment of `trained_function:descend` beside that file, in a folder with nothing else."""
+    folder = house.folder / "work"
+    folder.mkdir(exist_ok=True)
+    shutil.copy(Path(__file__).with_name("trained_function.py"), folder)
+    path = folder / f"{fields['name']}.yaml"
+    path.write_text(Experiment(**fields).to_yaml())
+    return path
+
+
 def finish(command: subprocess.Popen[str], timeout_s: float = DEADLINE_S) -> tuple[int, str]:
     """Wait for a command and return its exit code and all that it printed."""
     try:
@@ -191,7 +203,7 @@ def _answers(address: str, folder: str) -> bool:
     return False
 
 
-def _freeze(process: psutil.Process) -> Callable[[], None]:
+def freeze(process: psutil.Process) -> Callable[[], None]:
     """Stop a process as SIGSTOP does; return how it goes on, where nobody has ended it."""
 
     def thaw() -> None:

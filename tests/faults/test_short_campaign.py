@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from tests.faults import busy, head_folder, stopped
 from tests.faults.campaign import Campaign, Fault, Round
 from tests.faults.cluster_house import ClusterHouse
 from tests.faults.house import House
@@ -45,6 +47,31 @@ def suffer(campaign: Campaign, *victims: str) -> None:
 @pytest.mark.parametrize("victim", ["driver", "head", "pool", "worker"])
 def test_a_sweep_survives_a_kill_and_ends_as_if_nothing_had_happened(campaign: Campaign, victim: str) -> None:
     suffer(campaign, victim)
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Iterator[House]:
+    house = House(tmp_path)
+    yield house
+    house.close()
+
+
+@pytest.mark.parametrize("victim", ["driver", "everything"])
+def test_a_run_whose_processes_were_stopped_is_not_called_lost(house: House, victim: str) -> None:
+    wrong, _ = stopped.play(house, stopped.STOPPED.index(victim))
+    assert wrong == []
+
+
+@pytest.mark.parametrize("number", [0, 1], ids=["unused", "in use"])
+def test_a_cleaned_head_is_replaced_only_where_nothing_lives_in_it(house: House, number: int) -> None:
+    wrong, _ = head_folder.play(house, number)
+    assert wrong == []
+
+
+def test_on_a_busy_machine_no_run_is_called_lost(house: House) -> None:
+    with busy.load_of(8):
+        wrong = [line for number in range(len(busy.WAYS)) for line in busy.play(house, number)[0]]
+    assert wrong == []
 
 
 @pytest.mark.skipif(find_programs() is None, reason="PostgreSQL is not installed")

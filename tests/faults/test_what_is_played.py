@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.faults import hard_trials, storm, sweeps
+from tests.faults import busy, hard_trials, head_folder, stopped, storm, sweeps
 from workbench.experiment import Experiment
 from workbench.experiment.same_trials import tries_one_configuration
 
@@ -19,6 +19,10 @@ PLAYED: dict[str, tuple[dict[str, Any], int]] = {
     "short": (sweeps.make_fields(sweeps.SHORT, 1, {}), sweeps.num_trials(sweeps.SHORT)),
     "trials": (hard_trials.make_fields([*hard_trials.EXPECTED]), len(hard_trials.EXPECTED)),
     "storm": (storm.make_fields(), storm.NUM_TRIALS),
+    "stopped": (stopped.make_fields("driver"), stopped.NUM_TRIALS),
+    "stopped program": (stopped.make_fields("program"), stopped.NUM_TRIALS),
+    "busy": (busy.make_fields(), busy.NUM_TRIALS),
+    "head_folder": (head_folder.make_fields("next", 0.05), head_folder.NUM_TRIALS),
 }
 
 
