@@ -105,7 +105,7 @@ def _play(house: House, what: str, *, is_used: bool) -> list[str]:
     is_said = "was cleaned" in said
     wrong += _expect(is_said or not is_needed, "doctor", code, said)
     code, said = _sweep(house, "next")
-    if living is not None and is_needed:
+    if living is not None and is_needed and living.state == "running":
         wrong += _expect(code != 0 and REFUSED in said, "the refused sweep", code, said)
     elif REPLACED in said or not is_needed:
         wrong += _expect(code == 0, "the next sweep", code, said)

@@ -39,7 +39,7 @@ from workbench.runs.descriptions import (
 from workbench.runs.interruption import ended_like_interrupted
 from workbench.runs.next_driver import NextDriver
 from workbench.runs.other_spaces import how_to_widen
-from workbench.runs.progress import note_sign
+from workbench.runs.progress import note_alive
 from workbench.runs.waiting_view import ANSWERS_AGAIN, describe_silence
 from workbench.store.store import LEASE_TIMEOUT_S
 
@@ -265,7 +265,7 @@ def _watch(
             time.sleep(1.0)
             continue
         read_s = time.monotonic()
-        note_sign(row, history)
+        note_alive(row, history)
         is_behind = len(stored) == _CHUNK_EVENTS and stored[-1].seq < row.last_seq
         history.reading = Reading(stored[-1].seq, row.last_seq) if is_behind else None
         for seq, event in stored:

@@ -279,7 +279,8 @@ def _facts(run: Run, history: History) -> list[str]:
         when = f"created {format_age(time.time() - row.created_unix_s)}"
     else:
         run_time = format_duration(elapsed_s(row, history))
-        when = f"started {format_age(max(0.0, history.now_unix_s() - began_unix_s))}, run time {run_time}"
+        age_s = max(0.0, time.time() - history.clock_ahead_s - began_unix_s)
+        when = f"started {format_age(age_s)}, run time {run_time}"
     lines = [f"{when}, {content}"]
     if row.state == "lost":
         again = "a driver that was killed is replaced within seconds; a run that stays lost can be resumed"
@@ -287,10 +288,11 @@ def _facts(run: Run, history: History) -> list[str]:
             again = "the next advice uses them"
         lines.append(f"its driver is gone; its results are stored: {again}")
     elif row.silent_s is not None:
-        lines.append(
-            f"no sign of its driver for {format_duration(int(row.silent_s))}: it may be busy or stopped; "
-            f"{command_line('resume', row.run_id)} gives the run another one"
-        )
+        other = "what it has measured is stored, and the next advice uses it"
+        if not run.is_advice:
+            other = f"{command_line('resume', row.run_id)} gives the run another one"
+        since = format_duration(int(row.silent_s))
+        lines.append(f"no sign of its driver for {since}: it may be busy or stopped; {other}")
     elif history.reason or history.message:
         lines.append(f"{history.state}: {describe_end(history)}")
     lines += describe_programs(history)

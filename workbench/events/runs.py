@@ -24,6 +24,10 @@ class DriverStarted(EventHeader):
         description="Whether its trials report errors of tables in the unit of the target, not in standard "
         "deviations as trials of earlier versions did.",
     )
+    before_unix_s: float | None = Field(
+        default=None,
+        description="Until when the driver before counts as alive, where it did not end its run.",
+    )
 
 
 class RunStateChanged(EventHeader):

@@ -142,6 +142,7 @@ class History:
         self._standings = Standings(self)
         self.clock = RunClock()
         """The run time, by which every view states when something happened."""
+        self._alive_until_unix_s = math.inf
         self._is_automl = is_automl(experiment)
         self._unserved_s = 0.0
         self._idle_since_unix_s: float | None = None  # no trial has workers
@@ -309,8 +310,26 @@ class History:
         return [trial for trial in self.trials.values() if trial.state in states]
 
     def now_unix_s(self) -> float:
-        """Return the time now by the clock of the run, which nobody can set."""
-        return time.time() - self.clock_ahead_s
+        """Return the time now by the clock of the run, which nobody can set.
+
+        It is no earlier than the last event: a driver whose clock is behind continues from there. While the
+        driver gives no sign of life it stands still, so that no time passes that would not be counted later.
+        """
+        now_unix_s = min(time.time(), self._alive_until_unix_s)
+        return max(now_unix_s - self.clock_ahead_s, self.clock.last_unix_s)
+
+    def note_alive(self, owner_pid: int, until_unix_s: float, *, is_gone: bool = False) -> None:
+        """Take note of until when the process that writes the run counts as alive.
+
+        Args:
+            owner_pid: The process; another one than the driver may be who looks after lost runs.
+            until_unix_s: In seconds since 1970 by the clock of this machine.
+            is_gone: Whether the run is lost.
+        """
+        if not self.drivers or self.drivers[-1].pid == owner_pid:
+            self._alive_until_unix_s = until_unix_s
+        elif is_gone and self._alive_until_unix_s == math.inf:
+            self._alive_until_unix_s = -math.inf  # nothing is known but its last event
 
     def active_s(self, now_unix_s: float) -> float:
         """Return how long the run has been driven, in seconds: its run time now, or when it ended."""

@@ -12,12 +12,21 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import Self
 
-from workbench.events import AdviceRequested, DriverStarted, Event
+from workbench.events import (
+    AdviceRequested,
+    AlertCleared,
+    AlertDelivered,
+    AlertRaised,
+    DriverStarted,
+    Event,
+)
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+SIGN_S = 6.0
+"""How long a driver counts as alive after a sign of life, of which it gives one every three seconds or so."""
 NAME = "Run time"
 """What the clock is called wherever its times are shown."""
 
@@ -42,7 +51,8 @@ class RunClock:
         """How long users waited for the first driver, as far as that counts as time of the run."""
         self._starts_unix_s: list[float] = []
         self._before_s: list[float] = []  # what had been counted when each of them began
-        self._last_unix_s = 0.0
+        self.last_unix_s = 0.0
+        """The latest time of an event so far."""
         self._is_driven = False
 
     @classmethod
@@ -56,26 +66,32 @@ class RunClock:
         """Take note of the next event."""
         time_unix_s = event.time_unix_s
         if isinstance(event, DriverStarted):
-            self._begin(time_unix_s, is_first=not self._is_driven)
+            self._begin(time_unix_s, is_first=not self._is_driven, before_unix_s=event.before_unix_s)
             self._is_driven = True
         elif (isinstance(event, AdviceRequested) and not self._is_driven) or not self._starts_unix_s:
             self._begin(time_unix_s, is_first=True)
-        self._last_unix_s = max(self._last_unix_s, time_unix_s)
+        # Alerts are also raised for a run that nobody drives.
+        if not isinstance(event, AlertRaised | AlertCleared | AlertDelivered):
+            self.last_unix_s = max(self.last_unix_s, time_unix_s)
 
     def note_time(self, time_unix_s: float) -> None:
         """Take note of the time of events that are applied in bulk."""
         if not self._starts_unix_s:
             self._begin(time_unix_s, is_first=True)
-        self._last_unix_s = max(self._last_unix_s, time_unix_s)
+        self.last_unix_s = max(self.last_unix_s, time_unix_s)
 
-    def _begin(self, time_unix_s: float, *, is_first: bool) -> None:
+    def _begin(self, time_unix_s: float, *, is_first: bool, before_unix_s: float | None = None) -> None:
         if is_first:  # what came before the first driver is preparation
             self._starts_unix_s, self._before_s = [time_unix_s], [0.0]
         else:
-            counted_s = self._before_s[-1] + max(0.0, self._last_unix_s - self._starts_unix_s[-1])
+            time_unix_s = max(time_unix_s, self.last_unix_s)
+            until_unix_s = self.last_unix_s
+            if before_unix_s is not None:  # it was killed, maybe long after its last event
+                until_unix_s = max(until_unix_s, min(before_unix_s, time_unix_s))
+            counted_s = self._before_s[-1] + max(0.0, until_unix_s - self._starts_unix_s[-1])
             self._starts_unix_s.append(time_unix_s)
             self._before_s.append(counted_s)
-        self._last_unix_s = time_unix_s
+        self.last_unix_s = time_unix_s
 
     def at(self, time_unix_s: float) -> float:
         """Return the run time at a time.

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from workbench.events import FINISHED_RUN_STATES
 from workbench.formatting import format_duration, format_params, format_range
 from workbench.history import History, Trial, cost_of
+from workbench.history.run_clock import SIGN_S
 from workbench.runs.time_left import TimeLeft, time_left
 from workbench.store import RunRow
 
@@ -40,10 +42,17 @@ class Progress:
 
 def driven_until_unix_s(row: RunRow, history: History) -> float:
     """Return now, or the last sign of life of a lost driver, by the clock of the run."""
-    if row.state != "lost":
-        return history.now_unix_s()
-    seen_unix_s = row.heartbeat_unix_s
-    return row.changed_unix_s if seen_unix_s is None else seen_unix_s - history.clock_ahead_s
+    note_alive(row, history)
+    if row.state == "lost" and row.heartbeat_unix_s is None:
+        return row.changed_unix_s
+    return history.now_unix_s()
+
+
+def note_alive(row: RunRow, history: History) -> None:
+    """Let the history of a run know until when its driver counts as alive: its time goes no further."""
+    if row.owner is not None and row.sign_age_s is not None:
+        until_unix_s = time.time() - row.sign_age_s + (0.0 if row.was_left else SIGN_S)
+        history.note_alive(row.owner.pid, until_unix_s, is_gone=row.state == "lost")
 
 
 def elapsed_s(row: RunRow, history: History) -> float:

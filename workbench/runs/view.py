@@ -31,7 +31,7 @@ from workbench.runs.energy import RunEnergy, energy_of
 from workbench.runs.event_lines import MEASUREMENT_TYPES, advice_line
 from workbench.runs.next_driver import AWAITED, NextDriver
 from workbench.runs.notebook_output import bundle, snapshot
-from workbench.runs.progress import note_sign
+from workbench.runs.progress import note_alive
 from workbench.runs.replay_comparison import Comparison, compare
 from workbench.runs.waiting_view import describe_silence, is_shown_in_this_cell, waiting_for
 from workbench.store import RunRow, Store
@@ -179,7 +179,7 @@ class RunView:
                 self._history = History(self.experiment)
             row = self.row
             self._history.chosen_trial = row.chosen_trial
-            note_sign(row, self._history)
+            note_alive(row, self._history)
             self._apply_blocks(self._history)
             for chunk in self.store.event_rows(self.run_id, after=self._cursor):
                 for row in chunk:
@@ -255,7 +255,15 @@ class RunView:
         Args:
             after: Skip this many of the oldest events.
         """
-        return (stored.event for stored in self.store.follow(self.run_id, after=after))
+        next_driver, cursor = NextDriver(), after
+        while True:
+            next_driver.is_awaited(self.row)
+            for stored in self.store.follow(self.run_id, after=cursor):
+                cursor = stored.seq
+                yield stored.event
+            if not next_driver.is_awaited(self.row):
+                return
+            time.sleep(POLL_S)
 
     def wait(self, timeout_s: float | None = None) -> Self:
         """Wait for the end of the run; a notebook shows its live view meanwhile, a terminal its progress.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from workbench.events import Event, RunState
@@ -53,6 +53,9 @@ class RunRow:
     silent_s: float | None = None
     """Seconds since the last sign of its driver, where its lease has expired and it is not known to be gone;
     None otherwise."""
+    sign_age_s: float | None = field(default=None, compare=False)
+    """Seconds since the last sign of its driver, negative where a clock was set back; None before the
+    first. Rows that differ in this alone are equal: it passes."""
     was_left: bool = False
     """Whether its driver gave it back before it ended, so that no other one comes by itself."""
 
@@ -101,6 +104,7 @@ def to_run(
         notes=row.notes or "", pinned=row.pinned_unix_s is not None,
         archived=row.archived_unix_s is not None, chosen_trial=row.chosen_trial,
         silent_s=None if state == "lost" else silent_s,
+        sign_age_s=None if row.heartbeat_unix_s is None else now_unix_s - row.heartbeat_unix_s,
         was_left=state == "lost" and row.lease_token is None,
     )  # fmt: skip
 

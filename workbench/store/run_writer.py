@@ -12,7 +12,7 @@ import time
 import uuid
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import sqlite
@@ -49,12 +49,23 @@ _Row = tuple[float, str, int | None, str]
 _Work = Callable[[Connection, int], None]
 
 
+class Predecessor(NamedTuple):
+    """The process that held the lease of a run before another took it."""
+
+    pid: int
+    signed_unix_s: float
+    """When it gave its last sign of life, by the clock of this machine."""
+    was_left: bool
+    """Whether it had given the lease back."""
+
+
 class RunWriter:
     """Appends events to one run while its lease is held; every method may be called from any thread."""
 
     def __init__(
-        self, database: Database, run_id: str, run_key: int, token: str, lease_timeout_s: float
-    ) -> None:
+        self, database: Database, run_id: str, run_key: int, token: str, lease_timeout_s: float,
+        predecessor: Predecessor | None = None,
+    ) -> None:  # fmt: skip
         """Continue from a lease that `take_lease` obtained.
 
         Args:
@@ -63,8 +74,11 @@ class RunWriter:
             run_key: Its key in the tables.
             token: What `take_lease` returned.
             lease_timeout_s: Seconds without a heartbeat after which others may take the lease.
+            predecessor: Who held the lease before.
         """
         self.run_id = run_id
+        self.predecessor = predecessor
+        """Who held the lease before; None where nobody did."""
         self._database = database
         self._engine = database.engine
         self._held = {"held_key": run_key, "held_token": token}
@@ -328,10 +342,19 @@ def take_lease(
                 )
                 if connection.execute(taken).rowcount:
                     connection.commit()
-                    return RunWriter(database, run_id, row.key, token, lease_timeout_s)
+                    before = _predecessor(row, now_unix_s)
+                    return RunWriter(database, run_id, row.key, token, lease_timeout_s, before)
         if is_watched:
             beat_unix_s = row.heartbeat_unix_s
             time.sleep(_WATCHED_BEATS * row.lease_timeout_s / _HEARTBEATS_PER_TIMEOUT)
+
+
+def _predecessor(row: Any, now_unix_s: float) -> Predecessor | None:
+    """Return who held the lease of a run, from its row and the time by the clock of the store."""
+    if row.heartbeat_unix_s is None:
+        return None
+    signed_unix_s = time.time() - (now_unix_s - row.heartbeat_unix_s)
+    return Predecessor(row.owner_pid, signed_unix_s, was_left=row.lease_token is None)
 
 
 def _claim(row: Any) -> sa.Update:

@@ -128,11 +128,12 @@ def share_of(
     return Share(request, wanted, max(wanted, places // least) if resources.autoscaling else places // least)
 
 
-def driver_started(cluster: ClusterInventory) -> DriverStarted:
+def driver_started(cluster: ClusterInventory, before_unix_s: float | None = None) -> DriverStarted:
     """Return the event that this process became a driver.
 
     Args:
         cluster: What it has.
+        before_unix_s: Until when the driver before counts as alive, where it was replaced.
     """
     versions = {package: importlib.metadata.version(package) for package in VERSIONED_PACKAGES}
     return DriverStarted(
@@ -142,6 +143,7 @@ def driver_started(cluster: ClusterInventory) -> DriverStarted:
         num_gpus=cluster.num_gpus,
         versions={"python": platform.python_version()} | versions,
         errors_in_unit_of_target=True,
+        before_unix_s=before_unix_s,
     )
 
 

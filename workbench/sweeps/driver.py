@@ -183,7 +183,7 @@ class Driver:
 
     def _take_over(self, cluster: ClusterInventory) -> None:
         """Put unfinished trials first in the queue, and record that the run is driven again."""
-        started = driver_started(cluster)
+        started = driver_started(cluster, self._ledger.before_unix_s)
         if self.history.state == "stopping" and self._replaces_a_killed_one:
             self._ending = begun_ending(self.history)
         unfinished = [

@@ -14,8 +14,9 @@ from workbench.actions import suggest
 from workbench.advisor.trial_speeds import TrialSpeeds
 from workbench.alerts import Alerts
 from workbench.errors import StoreUnavailableError
-from workbench.events import CommandHandled, Event, Sink, continue_from
+from workbench.events import FINISHED_RUN_STATES, CommandHandled, Event, Sink, continue_from, process_unix_s
 from workbench.history import History
+from workbench.history.run_clock import SIGN_S
 from workbench.store import Command, RunWriter, Store
 from workbench.study import Study
 from workbench.sweeps.event_blocks import EventBlocks
@@ -84,6 +85,8 @@ class Ledger:
         self._blocks: EventBlocks | None = None
         self._last_seq = 0
         self._last_command = 0
+        self.before_unix_s: float | None = None
+        """Until when the driver that this one replaces counts as alive, by the clock of the run."""
 
     def replay(self, writer: RunWriter) -> None:
         """Read the events so far, and write through `writer` from now on."""
@@ -99,6 +102,13 @@ class Ledger:
             self.speeds.apply(stored.event)
             if isinstance(stored.event, CommandHandled):
                 self._last_command = max(self._last_command, stored.event.command)
+        before, drivers = writer.predecessor, self.history.drivers
+        is_unfinished = self.history.state not in FINISHED_RUN_STATES
+        if before is not None and drivers and drivers[-1].pid == before.pid and is_unfinished:
+            signed_unix_s = before.signed_unix_s - self.history.clock_ahead_s
+            self.before_unix_s = signed_unix_s + (0.0 if before.was_left else SIGN_S)
+            if process_unix_s() < signed_unix_s:  # the clock is behind
+                last_unix_s = max(last_unix_s, self.before_unix_s)
         continue_from(last_unix_s)  # a clock that was set, or that of another machine, may be behind
 
     def record(self, *events: Event) -> None:
