@@ -1,8 +1,8 @@
-"""Runs on a busy machine: `python -m tests.faults busy` makes a load of 40 and starts 30 runs, one by one.
+"""Runs on a busy machine: `python -m tests.faults busy` makes a load of 40 and starts 30 runs.
 
 They are started and followed in five ways: `sweep`, `automl`, `follow`, `wb.sweep(wait=True)` and `wait()`.
-Everything is late on such a machine, and nothing is gone: nobody may call a run lost, each has to complete,
-and whoever waits for it has to end with exit code 0.
+Three are under way at a time. Everything is late on such a machine, and nothing is gone: nobody may call a
+run lost, each has to complete, and whoever waits for it has to end with exit code 0.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from typing import Any
 
 from tests.faults.house import House, finish, write_experiment
 from tests.faults.rounds import play_rounds
-from workbench.runs import Run
 
 LOAD = 40
 NICENESS = 10
@@ -30,10 +29,10 @@ IN_PYTHON = "import sys\nimport workbench as wb\nrun = wb.sweep(sys.argv[1]{how}
 WAYS = ("sweep", "automl", "wb.sweep", "wait", "follow")
 
 
-def make_fields() -> dict[str, Any]:
+def make_fields(name: str) -> dict[str, Any]:
     """The experiment of a round."""
     return {
-        "name": "busy",
+        "name": name,
         "train": {"name": "trained_function:descend", "steps": 4, "pause_s": 0.1},
         "objectives": [{"metric": "loss", "goal": "minimize"}],
         "search": {"x": {"low": 0.0, "high": 1.0}, "y": {"low": 1, "high": 9}},
@@ -62,17 +61,14 @@ def load_of(number: int) -> Iterator[None]:
 
 def play(house: House, number: int) -> tuple[list[str], str]:
     """Start one run and wait for it; return what is wrong, and in which way it was started."""
-    way = WAYS[number % len(WAYS)]
-    path = write_experiment(house, make_fields())
-    known = {row.run_id for row in house.store.runs()}
-    said = ""
+    way, name = WAYS[number % len(WAYS)], f"busy-{number}"
+    path = write_experiment(house, make_fields(name))
     match way:
         case "sweep":
             code, said = finish(house.begin("sweep", str(path), cwd=path.parent), PATIENCE_S)
         case "automl":
-            code, said = finish(
-                house.begin("automl", "breast_cancer", "--time", "20s", cwd=path.parent), PATIENCE_S
-            )
+            words = ("automl", "breast_cancer", "--time", "20s", "--name", name)
+            code, said = finish(house.begin(*words, cwd=path.parent), PATIENCE_S)
         case "follow":
             code, said = finish(house.begin("sweep", str(path), "--detach", cwd=path.parent), PATIENCE_S)
             if code == 0:
@@ -82,11 +78,10 @@ def play(house: House, number: int) -> tuple[list[str], str]:
             code, said = _in_python(house, path, IN_PYTHON.format(how=", wait=True", then=""))
         case _:
             code, said = _in_python(house, path, IN_PYTHON.format(how="", then="run.wait()\n"))
-    new = [row.run_id for row in house.store.runs() if row.run_id not in known]
     wrong = []
     if code != 0 or any(word in said for word in FORBIDDEN):
         wrong.append(f"{way} ended with {code}: {said.strip()[-1500:]}")
-    states = [Run(house.store, run_id).state for run_id in new]
+    states = [row.state for row in house.store.runs() if row.name == name]
     if states != ["complete"]:
         wrong.append(f"the runs of {way} are {states}")
     return wrong, f"{way}, load {os.getloadavg()[0]:.0f}, "
@@ -108,9 +103,10 @@ def main(words: list[str]) -> int:
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--first", type=int, default=0, help="Begin with this round.")
     parser.add_argument("--load", type=int, default=LOAD, help="So many processes are busy meanwhile.")
+    parser.add_argument("--at-once", type=int, default=3, help="So many runs are started at a time.")
     given = parser.parse_args(words)
     with load_of(given.load):
-        return play_rounds("busy", given.rounds, play, first=given.first)
+        return play_rounds("busy", given.rounds, play, first=given.first, num_at_once=given.at_once)
 
 
 if __name__ == "__main__":

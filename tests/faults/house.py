@@ -21,6 +21,7 @@ from workbench.store.store import LEASE_TIMEOUT_S
 
 ROOT = Path(__file__).parents[2]
 DEADLINE_S = 180.0
+FUNCTION = "trained_function.py"
 _TITLES = {
     "driver": "ray::DriverActor",
     "worker": "ray::Worker",
@@ -176,7 +177,8 @@ def write_experiment(house: House, fields: dict[str, Any]) -> Path:
     """Write an experiment of `trained_function:descend` beside that file, in a folder with nothing else."""
     folder = house.folder / "work"
     folder.mkdir(exist_ok=True)
-    shutil.copy(Path(__file__).with_name("trained_function.py"), folder)
+    if not (folder / FUNCTION).exists():
+        shutil.copy(Path(__file__).with_name(FUNCTION), folder)
     path = folder / f"{fields['name']}.yaml"
     path.write_text(Experiment(**fields).to_yaml())
     return path

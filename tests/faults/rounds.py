@@ -6,13 +6,19 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tests.faults.house import House
 
 
 def play_rounds(
-    name: str, rounds: int, play: Callable[[House, int], tuple[list[str], str]], *, first: int = 0
+    name: str,
+    rounds: int,
+    play: Callable[[House, int], tuple[list[str], str]],
+    *,
+    first: int = 0,
+    num_at_once: int = 1,
 ) -> int:
     """Play rounds, and return the exit status.
 
@@ -21,19 +27,22 @@ def play_rounds(
         rounds: How many.
         play: Plays a round by its number; returns what was wrong, and what else is to be printed.
         first: The number of the first round.
+        num_at_once: How many are played at a time; the next begins when one has ended.
     """
     folder = Path(tempfile.mkdtemp(prefix=f"workbench-{name}-"))
     house = House(folder)
-    num_wrong = 0
+
+    def play_round(number: int) -> int:
+        began_s = time.monotonic()
+        wrong, did = play(house, number)
+        verdict = "WRONG" if wrong else "well"
+        lines = [f"{number:3d} {verdict}: {did}{time.monotonic() - began_s:.0f} s"]
+        print("\n".join(lines + [f"    wrong: {line}" for line in wrong]), flush=True)
+        return len(wrong)
+
     try:
-        for number in range(first, first + rounds):
-            began_s = time.monotonic()
-            wrong, did = play(house, number)
-            num_wrong += len(wrong)
-            verdict = "WRONG" if wrong else "well"
-            print(f"{number:3d} {verdict}: {did}{time.monotonic() - began_s:.0f} s", flush=True)
-            for line in wrong:
-                print(f"    wrong: {line}", flush=True)
+        with ThreadPoolExecutor(num_at_once) as threads:
+            num_wrong = sum(threads.map(play_round, range(first, first + rounds)))
     finally:
         house.close()
         shutil.rmtree(folder, ignore_errors=True)

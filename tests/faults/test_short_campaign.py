@@ -56,18 +56,21 @@ def house(tmp_path: Path) -> Iterator[House]:
     house.close()
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("victim", ["driver", "everything"])
 def test_a_run_whose_processes_were_stopped_is_not_called_lost(house: House, victim: str) -> None:
     wrong, _ = stopped.play(house, stopped.STOPPED.index(victim))
     assert wrong == []
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("number", [0, 1], ids=["unused", "in use"])
 def test_a_cleaned_head_is_replaced_only_where_nothing_lives_in_it(house: House, number: int) -> None:
     wrong, _ = head_folder.play(house, number)
     assert wrong == []
 
 
+@pytest.mark.timeout(1200)
 def test_on_a_busy_machine_no_run_is_called_lost(house: House) -> None:
     with busy.load_of(8):
         wrong = [line for number in range(len(busy.WAYS)) for line in busy.play(house, number)[0]]
