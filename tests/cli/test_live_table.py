@@ -49,7 +49,9 @@ def test_a_long_trial_shows_how_far_it_is_every_half_minute(
     for second in range(1, 100):
         clock.s = second
         if second == 50:
-            report = TrialReported(trial=0, step=60, epoch=3, values={"val_accuracy": 0.97})
+            report = TrialReported(
+                trial=0, step=60, epoch=3, values={"val_accuracy": 0.97}, time_unix_s=START_UNIX_S + second
+            )
             history.apply(report)
             view.show(report)
         view.refresh("running")
