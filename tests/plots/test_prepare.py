@@ -271,6 +271,20 @@ def test_the_front_is_apart_from_the_beaten_and_the_infeasible(two_objectives):
     )
 
 
+def test_single_repeats_are_not_shown_as_better_than_the_best_configuration(one_objective, make_events):
+    repeated = one_objective.replace(repeats=2)
+    events = [
+        event.model_copy(update={"configuration": event.trial // 2, "repeat": event.trial % 2})
+        if isinstance(event, TrialProposed)
+        else event
+        for event in make_events(one_objective, 6)
+    ]
+    data = prepare_convergence(RunData.of(repeated, events))
+    assert data.best_name == "a repeat of the best"
+    assert data.best_x == ()
+    assert prepare_convergence(RunData.of(one_objective, make_events(one_objective, 6))).best_x != ()
+
+
 def test_of_several_objectives_each_has_its_best_trial(two_objectives, make_events):
     run = RunData.of(two_objectives, make_events(two_objectives, 30))
     extremes = {metric: trial.number for metric, trial in run.history.extremes().items()}

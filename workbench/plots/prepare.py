@@ -16,7 +16,7 @@ import numpy as np
 
 from workbench.errors import ExperimentError
 from workbench.events import TrialState
-from workbench.experiment.automl import shown_metric
+from workbench.experiment.automl import is_automl, shown_metric
 from workbench.experiment.goals import Goal
 from workbench.history import History
 from workbench.history.run_clock import NAME as RUN_TIME
@@ -132,6 +132,10 @@ def prepare_convergence(
     )
     if len(goals) > 1:
         data = dataclasses.replace(data, best_name=f"best {metric}")
+    if run.experiment.repeats > 1:
+        # The best is that with the best mean. A single repeat, such as an easy fold, may well be better.
+        name = "a fold of the best candidate" if is_automl(run.experiment) else "a repeat of the best"
+        data = dataclasses.replace(data, best_name=name, best_x=(), best_y=())
     return data if metric in goals else _without_best(data)
 
 

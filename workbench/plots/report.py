@@ -16,6 +16,7 @@ from importlib.resources import files
 from workbench.errors import ExperimentError, Suggestion
 from workbench.events import AlertRaised, AttachmentSaved, AttemptEnded, Event, Noted, TrialEnqueued
 from workbench.experiment import Experiment
+from workbench.experiment.automl import is_automl, shown_metric
 from workbench.experiment.changing import describe_changes
 from workbench.experiment.trial_value import describe_shown_values
 from workbench.formatting import (
@@ -140,7 +141,11 @@ def _header(run: RunData, run_id: str | None) -> str:
     component = experiment.train or experiment.model
     what = experiment.command or (component.title if component else "a function")
     tuned = f"{what} on {experiment.data.title}" if experiment.data else what
-    goals = " and ".join(f"{item.goal} {item.metric}" for item in experiment.objectives)
+    if is_automl(experiment):
+        tuned = "AutoML"
+    goals = " and ".join(
+        f"{item.goal} {shown_metric(experiment, item.metric)}" for item in experiment.objectives
+    )
     begun = run.history.started_unix_s
     when = format_time(begun) if begun else "not started"
     changes = describe_changes(experiment, run.history.in_force)
