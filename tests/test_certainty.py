@@ -170,3 +170,10 @@ def test_a_race_keeps_the_best_as_often_as_it_promises() -> None:
             racing = survivors(groups, racing, certainty=0.9, num_rounds=5)
         kept += 0 in racing
     assert kept / 300 >= 0.9
+
+
+def test_nobody_is_told_to_confirm_what_the_run_confirms_by_itself() -> None:
+    asked = describe_luck(history_of([[0.1], [0.5]], confirm={"best": 2}))
+    assert asked == (
+        "It leads the second best, 0.1, by 0.4. Each configuration was trained once, so this may be luck"
+    )

@@ -5,8 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from workbench.events import Event, TrialEnded, TrialPlanned, TrialProposed, TrialReported, TrialStarted
+from workbench.events import (
+    DriverStarted,
+    Event,
+    TrialEnded,
+    TrialPlanned,
+    TrialProposed,
+    TrialReported,
+    TrialStarted,
+)
 from workbench.experiment import Experiment
 from workbench.history import History, Verdict, verdicts_of
 from workbench.history.reports import Reports
@@ -131,3 +141,54 @@ def test_a_machine_is_only_left_out_where_there_is_another(hosts: list[str], is_
     ]
     (verdict,) = judge(events)
     assert ("leave that machine out" in verdict.text) is is_offered
+
+
+_SAMPLERS = {"auto": True, "tpe": True, "random": False, "grid": False, "qmc": False, "pbt": False}
+"""By sampler, whether random proposals could take the place of its own."""
+
+
+def _experiment(sampler: str) -> Experiment:
+    space: dict[str, Any] = {"lr": {"low": 0.001, "high": 0.1}}
+    if sampler == "grid":
+        space = {"width": {"choices": [8, 16, 32]}}
+    return EXPERIMENT.replace(search=space, sampler={"name": sampler}, budget={"trials": 8})
+
+
+@pytest.mark.parametrize("sampler", _SAMPLERS)
+def test_random_proposals_are_offered_only_where_they_could_take_the_place_of_others(sampler: str) -> None:
+    trials = [_chosen_in(10.0, trial_events(number, 0.0)) for number in range(3)]
+    history = History.of(_experiment(sampler), [event for trial in trials for event in trial])
+    (verdict,) = verdicts_of(history)
+    assert verdict.text.startswith("workers waited for proposals 14% of their time")
+    assert (verdict.next_step is not None) is _SAMPLERS[sampler]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.sampled_from(sorted(_SAMPLERS)), st.integers(1, 4), st.booleans(), st.booleans(),
+    st.sampled_from([0.0, 0.3]), st.sampled_from([1.0, 30.0]), st.sampled_from([0.0, 20.0]),
+    st.lists(st.sampled_from("ab"), min_size=1, max_size=3),
+)  # fmt: skip
+def test_no_hint_is_one_that_cannot_be_followed(
+    sampler: str, num_cpus: int, at_once: bool, is_late: bool, data_s: float, start_s: float,
+    choosing_s: float,
+    hosts: list[str],
+) -> None:  # fmt: skip
+    events: list[Event] = [DriverStarted(time_unix_s=1.0, pid=1, host="a", num_cpus=num_cpus)]
+    for number in range(3):
+        moved_s = 0.0 if at_once else 100.0 * number
+        for event in _chosen_in(choosing_s, trial_events(number, data_s, start_s=start_s, train_s=20.0)):
+            changes: dict[str, Any] = {"time_unix_s": event.time_unix_s + moved_s}
+            if isinstance(event, TrialStarted):
+                changes |= {"hosts": hosts, "worker_pids": list(range(1, len(hosts) + 1))}
+            if isinstance(event, TrialReported) and is_late and len(hosts) > 1:
+                changes |= {"slowest_rank": len(hosts) - 1, "slowest_rank_factor": 2.0}
+            events.append(event.model_copy(update=changes))
+    text = " ".join(
+        str(verdict.describe()) for verdict in verdicts_of(History.of(_experiment(sampler), events))
+    )
+
+    assert "random" not in text or _SAMPLERS[sampler]
+    assert "fewer at once" not in text or at_once
+    assert "leave that machine out" not in text or len(set(hosts)) > 1
+    assert "plan.loaders" not in text or num_cpus > len(hosts)

@@ -263,7 +263,9 @@ def _describe_seeds(history: History) -> str | None:
     lead = f"It leads the second best, {format_number(second)}, by {format_number(abs(value - second))}"
     if value == second:
         lead = f"The second best has {format_number(second)}, too"
-    num_best = min(experiment.confirm.best or _NUM_CONFIRMED, len(groups) + 1)
+    if experiment.confirm.best:  # the run was not there yet, or ended before it
+        return f"{lead}. Each configuration was trained once, so this may be luck"
+    num_best = min(_NUM_CONFIRMED, len(groups) + 1)
     num = num_best * (experiment.confirm.trainings - experiment.repeats)
     times_s = [trial.duration_s for trial in history.in_state("complete") if trial.duration_s]
     duration = f", about {format_duration(num * median(times_s))} of training" if times_s else ""

@@ -1,5 +1,8 @@
 """Where the time of a run went, as verdicts: only what costs much and can be changed, with the next step.
 
+A next step is named only where it can be taken: there are cores for more loaders, trials did run at once, and
+random proposals could take the place of those of the sampler.
+
 They follow from the measured parts of steps and from the times of trials. What loaders bring is left to the
 advisor, which measures it.
 """
@@ -12,7 +15,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from workbench.actions import suggest
-from workbench.errors import Suggestion
+from workbench.errors import Suggestion, WorkbenchError
 from workbench.events.step_parts import MAX_LOADERS, input_stall, loaders_to_hide
 from workbench.formatting import format_count, format_duration, format_percent
 from workbench.history.history import History
@@ -26,6 +29,8 @@ _LAG, _LAG_S = 1.25, 5.0
 """How many times as long as others a worker may take, and seconds that they may wait, without a verdict."""
 _CHOOSING, _CHOOSING_S = 0.1, 10.0
 """Part of the time of all workers, and seconds, that they may wait for proposals without a verdict."""
+_AT_ONCE = ("random", "grid", "qmc")
+"""The samplers that propose without looking at results."""
 _MIN_STARTED = 3
 """Trials from which the time to start them can be judged: the first ones start the workers."""
 
@@ -51,11 +56,16 @@ class Verdict:
 def verdicts_of(history: History) -> list[Verdict]:
     """Return what took much of the time of a run, the worst kind first; nothing where all is well."""
     trials = list(history.trials.values())
-    found = (_waiting_for_data(trials), _waiting_for_a_rank(trials), _starting(trials), _choosing(trials))
+    found = (
+        _waiting_for_data(history, trials),
+        _waiting_for_a_rank(trials),
+        _starting(trials),
+        _choosing(history, trials),
+    )
     return [verdict for verdict in found if verdict is not None]
 
 
-def _waiting_for_data(trials: list[Trial]) -> Verdict | None:
+def _waiting_for_data(history: History, trials: list[Trial]) -> Verdict | None:
     timed = [
         (trial, input_stall(trial.parts_s), trial.duration_s or 0.0) for trial in trials if trial.parts_s
     ]
@@ -68,7 +78,7 @@ def _waiting_for_data(trials: list[Trial]) -> Verdict | None:
     plan = trial.plan.complete()
     now = plan.loaders if plan is not None else 0
     wanted = _loaders(trial, now)
-    if wanted <= now:
+    if wanted <= now or not _has_free_cores(history, trial):
         return None
     with_loaders = f" with {format_count(now, 'loader')}" if now else ""
     return Verdict(
@@ -77,6 +87,15 @@ def _waiting_for_data(trials: list[Trial]) -> Verdict | None:
         trial.number,
         suggest("sweep", "FILE", lead="To use them", settings={"plan.loaders": wanted}),
     )
+
+
+def _has_free_cores(history: History, trial: Trial) -> bool:
+    """Return whether the machines have cores beside those of a trial, as far as that is known."""
+    if not history.drivers:
+        return True
+    num_workers = max(1, len(trial.worker_pids))
+    used = num_workers * history.experiment.resources.cpus_per_worker
+    return history.drivers[-1].num_cpus > used
 
 
 def _loaders(trial: Trial, now: int) -> int:
@@ -129,15 +148,30 @@ def wait_for_proposals(trials: Iterable[Trial]) -> tuple[float, float, float] | 
     return median(waits_s), waited_s, waited_s / (waited_s + trained_s)
 
 
-def _choosing(trials: list[Trial]) -> Verdict | None:
+def _choosing(history: History, trials: list[Trial]) -> Verdict | None:
     if (wait := wait_for_proposals(trials)) is None or wait[1] < _CHOOSING_S or wait[2] < _CHOOSING:
         return None
-    return Verdict(
+    waited = (
         f"workers waited for proposals {format_percent(wait[2])} of their time, "
-        f"{format_duration(wait[1])} in all: other programs keep the machine busy, or trials are too short "
-        "for this sampler",
+        f"{format_duration(wait[1])} in all: other programs keep the machine busy"
+    )
+    if not _may_draw_at_random(history):
+        return Verdict(waited)
+    return Verdict(
+        f"{waited}, or trials are too short for this sampler",
         next_step=suggest("sweep", "FILE", lead="To propose at once", settings={"sampler": "random"}),
     )
+
+
+def _may_draw_at_random(history: History) -> bool:
+    """Return whether random proposals could take the place of those of a run, and would come sooner."""
+    if history.replay_of is not None or history.experiment.sampler.name in _AT_ONCE:
+        return False
+    try:
+        kind = history.experiment.sampler.kind
+    except WorkbenchError:  # its package is gone
+        return False
+    return not (kind.is_population or kind.enumerates_grid)
 
 
 def _starting(trials: list[Trial]) -> Verdict | None:
@@ -151,8 +185,20 @@ def _starting(trials: list[Trial]) -> Verdict | None:
     starting_s, whole_s = (math.fsum(each) for each in zip(*began, strict=True))
     if starting_s < _STARTING_S or starting_s < _STARTING * whole_s:
         return None
+    fewer = "fewer at once (resources.concurrency) wait less, and " if _ran_at_once(trials) else ""
     return Verdict(
         f"{format_percent(starting_s / whole_s)} of the time of trials passed before their first step, "
         f"{format_duration(starting_s / len(began))} each: they waited for workers, loaded data and built "
-        "their model; fewer at once (resources.concurrency) wait less, and longer ones start less often"
+        f"their model; {fewer}longer ones start less often"
     )
+
+
+def _ran_at_once(trials: list[Trial]) -> bool:
+    """Return whether a trial was proposed while another one was under way."""
+    spans = sorted((trial.proposed_unix_s, trial.last_event_unix_s) for trial in trials)
+    latest_s = -math.inf
+    for proposed_s, last_s in spans:
+        if proposed_s < latest_s:
+            return True
+        latest_s = max(latest_s, last_s)
+    return False
