@@ -13,7 +13,9 @@ from workbench.automl_pipeline.candidate_results import candidates_of, describe_
 from workbench.automl_pipeline.held_out_analysis import describe_analysis
 from workbench.automl_pipeline.scores import is_better
 from workbench.errors import Suggestion
+from workbench.experiment.metric_declarations import declaration_of
 from workbench.history import History
+from workbench.history.evidence import describe_rate
 
 SIMPLEST = {"classification": "most frequent class", "regression": "mean of the target"}
 _PERFECT = 0.9999
@@ -38,7 +40,8 @@ def summary_lines(
     how = f"in {folds} folds" if folds > 1 else "a fifth of them held out for validation"
     optimised = f", optimised for {found['metric']}" if found.get("metric") else ""
     lines = [
-        f"{found['model']}: {metric} {value:.4g} on {num_samples['test']} held-out test samples",
+        f"{found['model']}: {metric} {value:.4g} on {num_samples['test']} held-out test samples"
+        f"{_sureness(metric, value, num_samples['test'])}",
         f"{SIMPLEST[task]}: {metric} {guess:.4g}{no_better}",
         f"learnt from {num_samples['learning']} samples, {how}{optimised}; "
         f"{describe_counts(candidates_of(history))}",
@@ -52,6 +55,14 @@ def summary_lines(
         lines += [*([] if cut_short is None else [cut_short]), *describe_analysis(found["analysis"])]
         lines += _notes_of_perfection(found)
     return [*lines, *(f"note: {note}" for note in found["notes"] if has_notes)]
+
+
+def _sureness(metric: str, value: float, num_samples: int) -> str:
+    """Return the interval of a score that is a share of samples, to be appended; "" for another score."""
+    declaration = declaration_of(metric)
+    if declaration is None or not declaration.is_rate or not num_samples:
+        return ""
+    return f", {describe_rate(value, num_samples)}"
 
 
 def _notes_of_perfection(found: Mapping[str, Any]) -> list[str]:
