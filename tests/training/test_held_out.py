@@ -39,7 +39,7 @@ def run(asked: Experiment, folder: Path, *, stop_after: int | None = None, **cha
     ), events
 
 
-def tested_in(events: list[Event]) -> list[TrialTested]:
+def outcomes_of_test(events: list[Event]) -> list[TrialTested]:
     return [event for event in events if isinstance(event, TrialTested)]
 
 
@@ -76,7 +76,7 @@ def test_what_is_tested_once_are_the_weights_that_are_kept(tmp_path: Path, chang
     (planned,) = (event for event in events if isinstance(event, TrialPlanned))
     assert (planned.num_validation, planned.num_test) == (len(datasets.validation), len(datasets.test))
     assert planned.rates == ["val_accuracy"]
-    (tested,) = tested_in(events)
+    (tested,) = outcomes_of_test(events)
     kept = [event for event in events if isinstance(event, CheckpointSaved) and event.best][-1]
     inputs, targets = datasets.test.batch(np.arange(len(datasets.test)))
     model = load_model(asked, {}, Path(kept.path), input_shape=(30,), num_outputs=2)
@@ -88,7 +88,7 @@ def test_what_is_tested_once_are_the_weights_that_are_kept(tmp_path: Path, chang
 
 def test_without_test_samples_nothing_is_tested(tmp_path: Path) -> None:
     _, events = run(experiment(data="breast_cancer"), tmp_path)
-    assert tested_in(events) == []
+    assert outcomes_of_test(events) == []
     (planned,) = (event for event in events if isinstance(event, TrialPlanned))
     assert planned.num_test == 0
 
@@ -96,7 +96,7 @@ def test_without_test_samples_nothing_is_tested(tmp_path: Path) -> None:
 def test_a_trial_that_is_stopped_is_not_tested(tmp_path: Path) -> None:
     ended, events = run(experiment(), tmp_path, stop_after=2)
     assert ended.state == "stopped"
-    assert tested_in(events) == []
+    assert outcomes_of_test(events) == []
 
 
 def test_a_test_that_fails_costs_no_finished_training(
@@ -108,7 +108,7 @@ def test_a_test_that_fails_costs_no_finished_training(
     monkeypatch.setattr(held_out, "measure_split", fail)
     ended, events = run(experiment(), tmp_path)
     assert ended.state == "complete"
-    assert tested_in(events) == []
+    assert outcomes_of_test(events) == []
     (note,) = (event for event in events if isinstance(event, Noted))
     assert note.message == "the test samples could not be measured: the file is gone"
 
