@@ -37,7 +37,7 @@ _SURE = 0.99
 # Shares are judged at so many points, and functions smoothed a little: none is more exact than this.
 _RESOLUTION = 0.005
 # Smaller effects than this one may hide in the noise wherever few trials lie.
-_LEAST_BOUND = 0.002
+_MIN_BOUND = 0.002
 _MAX_TRIALS = 300
 _MAX_RUNGS = 4
 """Cut trainings are compared at this many rungs."""
@@ -236,7 +236,7 @@ def _shares(names: Sequence[str], draws: np.ndarray) -> Importance:
     """Return the share of each parameter with its interval; 0 for one that has no effect."""
     lows, highs = np.quantile(draws, _INTERVAL, axis=0)
     highs = np.where(highs < NO_EFFECT, np.quantile(draws, _BOUND, axis=0), highs)
-    sure = np.maximum(np.quantile(draws, _SURE, axis=0), _LEAST_BOUND)
+    sure = np.maximum(np.quantile(draws, _SURE, axis=0), _MIN_BOUND)
     has_none = sure < NO_EFFECT / 2
     # Where most draws are 0 and some are not, the share is open: only what has no effect has the share 0.
     middles = np.median(draws, axis=0)
@@ -249,6 +249,6 @@ def _shares(names: Sequence[str], draws: np.ndarray) -> Importance:
         low, high = float(lows[index]), float(highs[index])
         # A share is never negative, so that draws of one that is 0 are all above it.
         low = 0.0 if low < NO_EFFECT else low - _RESOLUTION
-        high = max(high, _LEAST_BOUND) if high < NO_EFFECT else min(high + _RESOLUTION, 1.0)
+        high = max(high, _MIN_BOUND) if high < NO_EFFECT else min(high + _RESOLUTION, 1.0)
         found[names[index]] = (float(shares[index]), low, high)
     return found

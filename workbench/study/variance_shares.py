@@ -38,7 +38,7 @@ _FLAT = 100.0
 """The variance of an intercept, in that of the values."""
 _NOISE, _NOISE_SD = 0.02, 3.0
 """The centre and the spread, in logarithms, of variances of noise, in that of the values."""
-_LEAST_NOISE = 1e-6
+_MIN_NOISE = 1e-6
 # Each round begins with values that count for less, so that the next answer does not depend on the last one.
 _TEMPERATURES = (8.0, 3.0, 1.0, 1.0, 1.0, 1.0)
 _NUM_KEPT = 3
@@ -338,7 +338,7 @@ class _Likelihood:
             then = log_density(moved)
             if math.log(rng.random()) < then - now:
                 logs, now = moved, then
-        parts = np.maximum(np.exp(logs), _LEAST_NOISE)
+        parts = np.maximum(np.exp(logs), _MIN_NOISE)
         self._noise, self._more_noise = float(parts[0]), np.append(0.0, parts[1:])
 
 
