@@ -403,7 +403,7 @@ def test_a_replay_has_nothing_to_be_extended_by_and_ends_when_it_was_told_to() -
         (
             {"sampler": "grid", "search": {"x": {"choices": [1, 2]}}},
             [1.0, 2.0],
-            r"every configuration of its grid has been tried\. Start a run with more values in `search`",
+            r"every combination of its space has been tried\. Start a run with more values in `search`",
         ),
     ],
 )

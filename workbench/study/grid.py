@@ -11,8 +11,10 @@ import random
 from collections.abc import Container
 from itertools import islice
 
+from pydantic import JsonValue
+
 from workbench.experiment import Experiment
-from workbench.space import Params, Space
+from workbench.space import Choice, Domain, Fixed, Float, Params, Space, same_value
 from workbench.study.samplers import stable_seed
 
 _MAX_POINTS = 4096
@@ -40,6 +42,7 @@ class Grid:
 
     def __init__(self, experiment: Experiment) -> None:
         """Start before the first point of the grid of `experiment`."""
+        self._space = experiment.search
         self._points = list(experiment.search.grid())
         random.Random(stable_seed("grid", experiment.seed)).shuffle(self._points)
         self._next = 0
@@ -50,11 +53,36 @@ class Grid:
         Args:
             tried: The keys of all configurations so far.
         """
-        while self._next < len(self._points) and key_of(self._points[self._next]) in tried:
+        while self._next < len(self._points) and key_of(self._space, self._points[self._next]) in tried:
             self._next += 1
         return self._points[self._next] if self._next < len(self._points) else None
 
 
-def key_of(params: Params) -> str:
-    """Return a text that only equal configurations share."""
-    return json.dumps(params, sort_keys=True)
+def key_of(space: Space, params: Params) -> str:
+    """Return a text that only equal configurations share, however their values were written.
+
+    Args:
+        space: The space that is searched; a value outside of it stays as it is.
+        params: A configuration.
+    """
+    listed = {
+        name: _as_listed(space.root[name], value) if name in space.root else value
+        for name, value in params.items()
+    }
+    return json.dumps(listed, sort_keys=True)
+
+
+def _as_listed(domain: Domain, value: JsonValue) -> JsonValue:
+    """Return the value as the domain lists it: a user may write 0.3 for 0.1 + 2 steps, or 1.0 for 1."""
+    if not domain.contains(value):
+        return value
+    if isinstance(domain, Choice | Fixed):
+        return next(listed for listed in domain.values() if same_value(listed, value))
+    if isinstance(domain, Float):
+        assert isinstance(value, int | float)
+        values = domain.values()
+        if domain.step is None or values is None:
+            return float(value)
+        index = round((value - domain.low) / domain.step)
+        return values[index] if index < len(values) else float(value)
+    return value

@@ -232,10 +232,9 @@ class Study(Results):
         params = self._learner.begin(number, chosen, sampled=sampled)
         record = ConfigurationRecord(number, params)
         self._configurations.append(record)
-        if self._grid is not None or self._combinations is not None:
-            key = key_of(params)
-            self._has_repeated = key in self._tried
-            self._tried.add(key)
+        key = key_of(self._learner.experiment.search, params)
+        self._has_repeated = key in self._tried
+        self._tried.add(key)
         return record
 
     def _propose(
@@ -395,6 +394,11 @@ class Study(Results):
         if self._promotions is not None:
             raise ExperimentError("a run with a fidelity keeps its space", next_step="Start another run.")
         num_kept = self._learner.change_search(changes, self._outcomes(), self._enqueued)
+        space = self._learner.experiment.search
+        self._tried = {
+            key_of(space, record.params) for record in self._configurations
+            if record.number not in self._of_earlier_code
+        }  # fmt: skip
         self._combinations = self._combinations_of(self._learner.experiment)
         return num_kept
 
@@ -425,7 +429,11 @@ class Study(Results):
         }  # fmt: skip
         self._learner.change_program(f"code {event.version - 1}", finished, begun, kept)
         self._of_earlier_code |= {record.number for record, _ in finished} | kept
-        self._tried = {key_of(record.params) for record in begun if record.number not in kept}
+        space = self._learner.experiment.search
+        self._tried = {key_of(space, record.params) for record in begun if record.number not in kept}
+        # All combinations are new to the new code.
+        self._has_repeated = False
+        self._combinations = self._combinations_of(self._learner.experiment)
         if self._grid is not None:
             self._grid = Grid(self.experiment)
 

@@ -102,8 +102,8 @@ def _nothing_left(history: History) -> ExperimentError:
     """Return the error about a run that has tried all that its sampler proposes."""
     if (needed := num_parts(history.experiment)) is None:
         return ExperimentError(
-            "every configuration of its grid has been tried",
-            next_step="Start a run with more values in `search`, or with another sampler.",
+            "every combination of its space has been tried",
+            next_step="Start a run with more values in `search`, or with `repeats`.",
         )
     longer = "training.epochs" if history.experiment.trains_model else "sampler.options.length"
     return ExperimentError(
