@@ -123,7 +123,8 @@ class NumberSection(SearchedSection):
                 field="step",
                 next_step="Remove step or log, or list choices.",
             )
-        if step is not None and step > high - low:
+        # The difference of two floats may miss one step by its last digit: -0.25 - -0.3 < 0.05.
+        if step is not None and step > (high - low) * (1 + 1e-9):
             raise ExperimentError(
                 f"{step} is wider than the range", field="step", allowed=f"up to {high - low}"
             )
