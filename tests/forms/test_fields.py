@@ -33,9 +33,27 @@ def test_every_setting_of_an_experiment_but_its_space_and_function_has_a_field_w
     for section in ("training", "plan", "budget", "early_stop", "sampler", "resources"):
         for name in Experiment.model_fields[section].annotation.model_fields:  # type: ignore[union-attr]
             assert f"{section}.{name}" in found
-    assert {"name", "seed", "repeats", "report_to", "model", "data", "loss", "metrics"} <= found.keys()
+    assert {
+        "name",
+        "seed",
+        "repeats",
+        "report_to",
+        "model",
+        "data",
+        "loss",
+        "metrics",
+        "goals",
+    } <= found.keys()
     without = {path for path, field in found.items() if not field["help"]}
     assert without == {"early_stop.pruner", "sampler.name", "objectives.0.goal"}
+
+
+@pytest.mark.parametrize("kind", [{}, {"command": ["python", "train.py"]}, {"train": "mine:train"}])
+def test_directions_of_further_metrics_have_a_field_for_any_training(kind: dict[str, Any]) -> None:
+    document = DOCUMENT if not kind else {**kind, "objectives": DOCUMENT["objectives"]}
+    assert chosen(fields(document)["goals"], kind="mapping", is_written=False)
+    written = fields({**document, "goals": {"f1_loss": "minimize"}})["goals"]
+    assert chosen(written, value={"f1_loss": "minimize"}, is_written=True)
 
 
 def test_bounds_choices_and_units_come_from_the_types() -> None:

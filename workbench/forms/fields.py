@@ -235,12 +235,15 @@ def _part(document: Document, part: str, own_names: list[str]) -> Fields:
 
 
 def _metrics(document: Document) -> Fields:
+    """Return the fields of what is reported, and of the directions of metrics that are no objective."""
     from workbench.models import METRICS
 
+    properties = _schema(Experiment)["properties"]
+    goals = _field("goals", "goals", properties["goals"], {}, document, document)
     if document.get("command") is not None:
-        return fields_of_type(MetricSource, document.get("metrics"), "metrics", document)
-    field = _field("metrics", "metrics", _schema(Experiment)["properties"]["metrics"], {}, document, document)
-    return [field.model_copy(update={"choices": tuple(METRICS.names())})]
+        return [*fields_of_type(MetricSource, document.get("metrics"), "metrics", document), goals]
+    field = _field("metrics", "metrics", properties["metrics"], {}, document, document)
+    return [field.model_copy(update={"choices": tuple(METRICS.names())}), goals]
 
 
 def component(written: Any) -> tuple[str | None, Mapping[str, Any]]:
