@@ -21,7 +21,7 @@ PLAYED: dict[str, tuple[dict[str, Any], int]] = {
     "storm": (storm.make_fields(), storm.NUM_TRIALS),
     "stopped": (stopped.make_fields("driver"), stopped.NUM_TRIALS),
     "stopped program": (stopped.make_fields("program"), stopped.NUM_TRIALS),
-    "busy": (busy.make_fields(), busy.NUM_TRIALS),
+    "busy": (busy.make_fields("busy"), busy.NUM_TRIALS),
     "head_folder": (head_folder.make_fields("next", 0.05), head_folder.NUM_TRIALS),
 }
 

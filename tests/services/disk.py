@@ -42,7 +42,7 @@ class Disk:
 def mounted_disk(path: Path) -> Iterator[Disk]:
     """Mount a small disk in an empty folder; skip the test where that is not allowed."""
     mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(path)],
+        ["mount", "-t", "tmpfs", "-o", "size=48m", "tmpfs", str(path)],
         capture_output=True,
         text=True,
         check=False,

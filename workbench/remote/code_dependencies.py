@@ -16,7 +16,7 @@ from workbench.experiment.pretrained import weights_of
 from workbench.remote.code_origin import is_installed
 from workbench.remote.parsed_code import parse_code
 
-NOT_CODE = frozenset({"__pycache__", ".git", ".venv", ".ipynb_checkpoints"})
+NOT_CODE = frozenset({"__pycache__", ".git", ".venv", ".ipynb_checkpoints", "node_modules"})
 
 
 def components_of(experiment: Experiment) -> list[Component]:
