@@ -97,11 +97,13 @@ def to_run(
     elif state == "waiting" and now_unix_s - row.created_unix_s > START_PATIENCE_S and not _is_created(row):
         state = "lost"  # its creator ended before a driver took it
     # A run that was restored has the last sign of its driver, and nobody who drives it.
-    has_owner = row.heartbeat_unix_s is not None and row.owner_host is not None
+    owner = None
+    if row.heartbeat_unix_s is not None and row.owner_host is not None:
+        owner = Owner(row.owner_pid, row.owner_host)
     return RunRow(
         run_id=row.run_id, name=row.name, state=state, experiment_hash=row.experiment_hash,
         created_unix_s=row.created_unix_s, changed_unix_s=row.changed_unix_s, last_seq=row.last_seq,
-        owner=Owner(row.owner_pid, row.owner_host) if has_owner else None,
+        owner=owner,
         heartbeat_unix_s=row.heartbeat_unix_s, tags=tuple(json.loads(row.tags or "[]")),
         notes=row.notes or "", pinned=row.pinned_unix_s is not None,
         archived=row.archived_unix_s is not None, chosen_trial=row.chosen_trial,
